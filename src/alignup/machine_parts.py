@@ -140,8 +140,7 @@ def _share(machine: Machine, parts: int, cpus_per_part: int) -> _Share:
     if not cpus_per_part:
         by_cpu = parts > len(sizes)
         return _Share((total if by_cpu else len(sizes)) // parts, 0, by_cpu)
-    smallest = sizes[-1]
-    cores = -(-cpus_per_part // smallest)
+    cores = -(-cpus_per_part // sizes[-1])
     if cores * parts <= len(sizes):
         return _Share(cores, cpus_per_part, by_cpu=False)
     return _Share(cpus_per_part, cpus_per_part, by_cpu=True)
@@ -261,12 +260,9 @@ class _Remaining:
         Raises:
             InputError: pairs have to be on one PCIe root, and cannot be.
         """
-        groups: dict[int, list[_Draft]] = {}
-        for draft in drafts:
-            groups.setdefault(draft.mask, []).append(draft)
-        for mask, group in groups.items():
-            if pairing is not None:
-                self._give_pairs(mask, group, pairing)
+        if pairing is not None:
+            for mask in dict.fromkeys(draft.mask for draft in drafts):
+                self._give_pairs(mask, [draft for draft in drafts if draft.mask == mask], pairing)
         for draft in drafts:
             rest = [name for name in self.wanted if name not in draft.devices]
             draft.devices = self.take_devices(draft.mask, rest) | draft.devices
@@ -303,11 +299,8 @@ class _Remaining:
         known, wanted = self._devices[resource], self.wanted[resource] * parts
         if owned:
             return Choice([known[identity] for identity in owned], (), wanted)
-        ranked: dict[int, list[str]] = {}
-        for identity, place in self._places[resource].items():
-            ranked.setdefault(self._distance(mask, place), []).append(identity)
         forced: list[Device] = []
-        for _, near in sorted(ranked.items()):
+        for near in self._ranked(resource, mask):
             devices = [known[identity] for identity in near]
             if len(forced) + len(near) > wanted:
                 return Choice(forced, devices, wanted)
@@ -319,17 +312,12 @@ class _Remaining:
         taken: dict[str, tuple[str, ...]] = {}
         for resource in resources:
             count = self.wanted[resource]
-            places = self._places[resource]
-            ranked: dict[int, list[str]] = {}
-            for identity, place in places.items():
-                ranked.setdefault(self._distance(mask, place), []).append(identity)
             chosen: list[str] = []
-            for _, near in sorted(ranked.items()):
+            for near in self._ranked(resource, mask):
                 chosen = self._add(resource, chosen, near, count)
             for identity in chosen:
-                del places[identity]
-            order = self._order[resource]
-            taken[resource] = tuple(sorted(chosen, key=order.__getitem__))
+                del self._places[resource][identity]
+            taken[resource] = tuple(sorted(chosen, key=self._order[resource].__getitem__))
         return taken
 
     def _add(self, resource: str, chosen: list[str], near: list[str], count: int) -> list[str]:
@@ -342,6 +330,13 @@ class _Remaining:
         first = [identity for identity in near if any(identity in ids for ids in joined)]
         rest = [identity for identity in near if identity not in first]
         return (chosen + first + rest)[:count]
+
+    def _ranked(self, resource: str, mask: int) -> list[list[str]]:
+        """Return the ids of a resource's devices that no part has, those as far from some nodes together."""
+        ranked: dict[int, list[str]] = {}
+        for identity, place in self._places[resource].items():
+            ranked.setdefault(self._distance(mask, place), []).append(identity)
+        return [near for _, near in sorted(ranked.items())]
 
     def _distance(self, mask: int, place: int) -> int:
         """Return how far a device is from the nodes of a part; one without a place comes after those on them."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from alignup.cli import options
+from alignup.cli.failures import complain
 from alignup.cli.inputs import Pictures
 from alignup.cli.terminal import Table, can_write, make_console, nodes_text, print_json, print_whole, safe
 from alignup.errors import InputError
@@ -135,8 +136,7 @@ def pack(source: str, target: str) -> None:
 
     if not Path(source).is_dir():
         raise InputError.at("--snapshot", "a machine that is read from sysfs", source)
-    count = take_snapshot(source, target)
-    click.echo(f"alignup: packed {count} kernel files of {source} into {target}", err=True)
+    complain(f"packed {take_snapshot(source, target)} kernel files of {source} into {target}")
 
 
 UNKNOWN_VENDOR: Final = "0000"

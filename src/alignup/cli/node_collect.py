@@ -85,8 +85,7 @@ async def ask_cluster(kubeconfig: str, node_name: str) -> tuple[Any, Any]:
     from alignup.text.json_text import decode_json
 
     async with await Api.connect(kubeconfig) as api:
-        selector = {"fieldSelector": f"spec.nodeName={node_name}"}
-        pods = await api.request("GET", "/api/v1/pods", query=selector)
+        pods = await api.request("GET", "/api/v1/pods", query={"fieldSelector": f"spec.nodeName={node_name}"})
         node = await api.request("GET", f"/api/v1/nodes/{quote(node_name, safe='')}")
     return decode_json(pods, "a List of Pods", "the API server"), decode_json(node, "a Node", "the API server")
 

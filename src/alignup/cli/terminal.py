@@ -121,8 +121,7 @@ class Table:
 def print_whole(console: Console, table: Table) -> None:
     """Print a table as wide as the console is; where columns would be dropped, as wide as its longest lines."""
     if isinstance(console, PlainConsole):
-        rule = "─" if can_write(console, "─") else "-"
-        click.echo("\n".join(table.lines(rule)))
+        click.echo("\n".join(table.lines("─" if can_write(console, "─") else "-")))
         return
     drawn, needed = laid_out(console, table)
     width = console.width

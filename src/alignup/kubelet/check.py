@@ -275,8 +275,7 @@ def _check_memory(state: MemoryState, config: KubeletConfig, machine: Machine | 
     if policy != "Static" or not state.nodes:
         return
     fresh = state.nodes if machine is None else _fresh_nodes(machine, config)
-    wrong = [*_unknown(state, fresh), *_changed_memory(state, fresh)]
-    yield from wrong or _books(state)
+    yield from [*_unknown(state, fresh), *_changed_memory(state, fresh)] or _books(state)
 
 
 def _fresh_nodes(machine: Machine, config: KubeletConfig) -> dict[int, NumaNodeState]:

@@ -152,9 +152,7 @@ def map_text(mapping: Mapping[_Key, _Value] | None, text: Callable[[_Value], str
 
 def list_text(items: Iterable[_Value] | None, text: Callable[[_Value], str] = str) -> str:
     """Return a slice as spew prints it; None is Go's nil slice."""
-    if items is None:
-        return "<nil>"
-    return f"[{' '.join(map(text, items))}]"
+    return "<nil>" if items is None else f"[{' '.join(map(text, items))}]"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,8 @@ or tokens. State files are kept as they are, since their checksums are over all 
 from __future__ import annotations
 
 import json
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError
@@ -36,37 +38,11 @@ if TYPE_CHECKING:
 
 WHAT: Final = "a node's archive"
 
-_FIELDS: Final = frozenset(
-    """
-    apiVersion kind cpuManagerPolicy cpuManagerPolicyOptions cpuManagerReconcilePeriod enforceNodeAllocatable
-    evictionHard featureGates kubeReserved memoryManagerPolicy reservedMemory reservedSystemCPUs systemReserved
-    topologyManagerPolicy topologyManagerPolicyOptions topologyManagerScope
-    """.split()  # noqa: SIM905  # so many names read better without quotes
-)
-"""The fields of a KubeletConfiguration that are kept."""
-_Shape = dict[str, Any]
-_CONTAINER: Final[_Shape] = {"name": None, "resources": None, "restartPolicy": None}
-_STATUS: Final[_Shape] = {"name": None, "containerID": None, "allocatedResources": None}
-_POD: Final[_Shape] = {
-    "apiVersion": None,
-    "kind": None,
-    "metadata": {"name": None, "namespace": None, "uid": None},
-    "spec": {"nodeName": None, "resources": None, "containers": [_CONTAINER], "initContainers": [_CONTAINER]},
-    "status": {
-        "phase": None,
-        "reason": None,
-        "message": None,
-        "startTime": None,
-        "containerStatuses": [_STATUS],
-        "initContainerStatuses": [_STATUS],
-    },
-}
-_NODE: Final[_Shape] = {
-    "apiVersion": None,
-    "kind": None,
-    "metadata": {"name": None},
-    "status": {"capacity": None, "allocatable": None, "nodeInfo": {"kubeletVersion": None}},
-}
+
+@cache
+def _shapes() -> Any:
+    """Return what is kept of a Pod, a Node and a KubeletConfiguration, in the form that `kept` takes."""
+    return json.loads(Path(__file__).with_suffix(".json").read_bytes())
 
 
 def collect(
@@ -99,7 +75,7 @@ def collect(
         if document is None and (data := files.read(path)) is not None:
             document = decode_json(data, "JSON of the API", files.place(path))
         if document is not None:
-            found[path] = _json(_pods(document) if path == PODS else kept(document, _NODE))
+            found[path] = _json(_pods(document) if path == PODS else kept(document, _shapes()["node"]))
     kernel = files.kernel
     if kernel is not None:
         for name, text in find_kernel_files(kernel):
@@ -114,7 +90,7 @@ def _kubelet_files(
     """Yield the configuration in effect, the state files and the PodResources answers, where they are there."""
     configuration = read_configuration(files, config, config_dir)
     if configuration.source:
-        yield CONFIG, _json({key: value for key, value in configuration.fields.items() if key in _FIELDS})
+        yield CONFIG, _json(kept(dict(configuration.fields), _shapes()["configuration"]))
     for path in (CPU_STATE, MEMORY_STATE, ALLOCATED, DEVICE_CHECKPOINT, LIST, ALLOCATABLE):
         data = files.read(path)
         if data is not None:
@@ -130,7 +106,7 @@ def _pods(document: Any) -> Any:
         raise InputError.at("the pods", "a List of Pods", document)
     items = []
     for item in document.get("items") or []:
-        pod = kept(item, _POD)
+        pod = kept(item, _shapes()["pod"])
         annotations = (item.get("metadata") or {}).get("annotations") if isinstance(item, dict) else None
         if isinstance(annotations, dict) and STATIC_UID in annotations:
             pod["metadata"]["uid"] = annotations[STATIC_UID]

@@ -434,11 +434,9 @@ def restore(node: Node, state: KubeletState, pods: Sequence[Pod]) -> None:
         held = {
             uid: {name: int(cpus) for name, cpus in containers.items()} for uid, containers in state.cpu.entries.items()
         }
-        whole = {uid: int(cpus) for uid, cpus in state.cpu.pods.items()}
-        node.cpu.restore(held, int(state.cpu.shared), whole)
+        node.cpu.restore(held, int(state.cpu.shared), {uid: int(cpus) for uid, cpus in state.cpu.pods.items()})
     if node.memory is not None and state.memory is not None and state.memory.nodes:
-        known = node.memory.allocatable
-        restored = restored_memory(state.memory, node.machine.numa_node_ids, names, known)
+        restored = restored_memory(state.memory, node.machine.numa_node_ids, names, node.memory.allocatable)
         node.memory.restore(replace(restored, parts=_parts(state.memory, pods)))
     if node.devices is not None and state.devices is not None:
         by_pod: dict[str, dict[str, Mapping[str, Sequence[str]]]] = {}

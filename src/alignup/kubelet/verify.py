@@ -79,8 +79,7 @@ def seats_of_kubelet(found: KubeletNode, processes: Iterable[Process]) -> dict[i
         if not container and len(pod.all_containers) == 1:
             container = pod.all_containers[0].name
         if container:
-            label = f"{pod.namespace}/{pod.name}/{container}"
-            seats[process.pid] = _seat(found, pod.uid, container, label, files)
+            seats[process.pid] = _seat(found, pod.uid, container, f"{pod.namespace}/{pod.name}/{container}", files)
     return seats
 
 

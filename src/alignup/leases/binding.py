@@ -155,8 +155,7 @@ def bind_memory(numa_nodes: Iterable[int], *, strict: bool) -> str:
             failed = _set_memory_policy(_MPOL_PREFERRED, 1 << nodes[0])
     if not failed:
         return ""
-    listed = ",".join(map(str, nodes))
-    where = f"NUMA node{'s' if len(nodes) > 1 else ''} {listed}"
+    where = f"NUMA node{'s' if len(nodes) > 1 else ''} {','.join(map(str, nodes))}"
     return f"memory is not bound to {where}: {os.strerror(failed).lower()}"
 
 
@@ -196,6 +195,4 @@ def _memory_policy() -> tuple[int, int] | None:
 def _call(number: int, *arguments: object) -> int:
     """Make a system call; return the error number, 0 if there was none."""
     library = ctypes.CDLL(None, use_errno=True)
-    if library.syscall(ctypes.c_long(number), *arguments) == 0:
-        return 0
-    return ctypes.get_errno()
+    return 0 if library.syscall(ctypes.c_long(number), *arguments) == 0 else ctypes.get_errno()

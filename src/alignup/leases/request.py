@@ -184,8 +184,7 @@ def check_name(name: str, where: str) -> None:
         InputError: it is none.
     """
     if not _NAME.fullmatch(name):
-        expected = "a name of up to 100 letters, digits, dots, dashes and underscores"
-        raise InputError.at(where, expected, name)
+        raise InputError.at(where, "a name of up to 100 letters, digits, dots, dashes and underscores", name)
 
 
 def check_wait(wait: float | None, where: str) -> None:

@@ -187,8 +187,7 @@ class PassingRules:
 
 def _kinds(lease: LeaseRecord) -> set[str]:
     """Return the kinds of things that a lease has; see `Waiter.kinds`."""
-    kinds = {"cpu": lease.cpus, "memory": lease.memory}
-    return {kind for kind, held in kinds.items() if held} | set(lease.devices)
+    return {kind for kind, held in (("cpu", lease.cpus), ("memory", lease.memory)) if held} | set(lease.devices)
 
 
 def _placed(node: LeaseNode, waiter: Waiter) -> LeaseRecord | None:

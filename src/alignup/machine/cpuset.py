@@ -110,39 +110,27 @@ class CPUSet(AbstractSet[int]):
         return isinstance(cpu, int) and cpu >= 0 and bool(self._bits >> cpu & 1)
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, CPUSet):
-            return self._bits == other._bits
-        return super().__eq__(other)
+        return self._bits == other._bits if isinstance(other, CPUSet) else super().__eq__(other)
 
     def __hash__(self) -> int:
         # equal to the hash of the frozenset that it is equal to
         return hash(frozenset(self))
 
     def __le__(self, other: AbstractSet[object]) -> bool:
-        if isinstance(other, CPUSet):
-            return not self._bits & ~other._bits
-        return super().__le__(other)
+        return not self._bits & ~other._bits if isinstance(other, CPUSet) else super().__le__(other)
 
     def __and__(self, other: AbstractSet[object]) -> CPUSet:
-        if isinstance(other, CPUSet):
-            return CPUSet.from_int(self._bits & other._bits)
-        return super().__and__(other)  # type: ignore[return-value]  # made by our constructor
+        return CPUSet.from_int(self._bits & other._bits) if isinstance(other, CPUSet) else super().__and__(other)  # type: ignore[return-value]  # made by our constructor
 
     # the library's types let the union of sets be of mixed elements; a set of CPUs holds nothing else
     def __or__(self, other: AbstractSet[int]) -> CPUSet:  # type: ignore[override]
-        if isinstance(other, CPUSet):
-            return CPUSet.from_int(self._bits | other._bits)
-        return super().__or__(other)  # type: ignore[return-value]
+        return CPUSet.from_int(self._bits | other._bits) if isinstance(other, CPUSet) else super().__or__(other)  # type: ignore[return-value]
 
     def __sub__(self, other: AbstractSet[int | None]) -> CPUSet:
-        if isinstance(other, CPUSet):
-            return CPUSet.from_int(self._bits & ~other._bits)
-        return super().__sub__(other)  # type: ignore[return-value]
+        return CPUSet.from_int(self._bits & ~other._bits) if isinstance(other, CPUSet) else super().__sub__(other)  # type: ignore[return-value]
 
     def __xor__(self, other: AbstractSet[int]) -> CPUSet:  # type: ignore[override]
-        if isinstance(other, CPUSet):
-            return CPUSet.from_int(self._bits ^ other._bits)
-        return super().__xor__(other)  # type: ignore[return-value]
+        return CPUSet.from_int(self._bits ^ other._bits) if isinstance(other, CPUSet) else super().__xor__(other)  # type: ignore[return-value]
 
     def __str__(self) -> str:
         """Return the CPU list: runs as ranges, ascending, `` when empty."""

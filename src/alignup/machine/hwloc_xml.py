@@ -65,8 +65,7 @@ def machine_from_hwloc_xml(data: bytes, where: str = "hwloc's XML") -> Machine:
     if not found.cpus:
         raise InputError(f"no objects of type PU at {where}")
     if found.cpus.bit_count() > CPU_COUNT_LIMIT:
-        count = found.cpus.bit_count()
-        raise InputError(f"{count} CPUs are more than the {CPU_COUNT_LIMIT} supported at {where}")
+        raise InputError(f"{found.cpus.bit_count()} CPUs are more than the {CPU_COUNT_LIMIT} supported at {where}")
     cores = make_cores(_core_groups(found), number_groups(found.packages), found.l3_groups)
     if not found.nodes:
         found.nodes.append((0, found.cpus, top))

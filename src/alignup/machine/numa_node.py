@@ -43,9 +43,7 @@ class Core(Record):
     @property
     def cache_group(self) -> int:
         """The number that the CPU manager groups cores by: the socket's where no cache is known."""
-        if self.uncore_cache is not None:
-            return self.uncore_cache
-        return self.socket if self.l3 is None else self.l3
+        return next(number for number in (self.uncore_cache, self.l3, self.socket) if number is not None)
 
     def within(self, cpus: int) -> Core:
         """Return the core cut to the CPUs in the bit set `cpus`, some of which are its own."""
@@ -121,8 +119,7 @@ class PciDevice(Record):
 
 def cores_within(cores: Iterable[Core], cpus: int) -> tuple[Core, ...]:
     """Return the cores that have CPUs in the bit set `cpus`, cut to those CPUs, by first CPU."""
-    chosen = [core.within(cpus) for core in cores if core.bits & cpus]
-    return tuple(sorted(chosen, key=lambda core: core.cpus[0]))
+    return tuple(sorted((core.within(cpus) for core in cores if core.bits & cpus), key=lambda core: core.cpus[0]))
 
 
 def make_cores(groups: Iterable[int], sockets: Mapping[int, int], l3_groups: Iterable[int]) -> tuple[Core, ...]:

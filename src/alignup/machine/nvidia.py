@@ -64,8 +64,7 @@ def read_gpus(machine: Machine, *, nvml: Any = None, resource: str = GPU_RESOURC
     library = _import_nvml() if nvml is None else nvml
     with _session(library):
         try:
-            count = library.nvmlDeviceGetCount()
-            handles = [library.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
+            handles = [library.nvmlDeviceGetHandleByIndex(index) for index in range(library.nvmlDeviceGetCount())]
             uuids = [_text(library.nvmlDeviceGetUUID(handle)) for handle in handles]
             # the driver writes domains with eight digits, sysfs with four or more
             buses = [_address(_text(library.nvmlDeviceGetPciInfo(handle).busId)) for handle in handles]
@@ -88,8 +87,7 @@ def _import_nvml() -> Any:
     try:
         import pynvml  # type: ignore[import-not-found,import-untyped,unused-ignore]  # noqa: PLC0415  # an extra
     except ImportError as error:
-        message = "NVIDIA GPUs need nvidia-ml-py, which is not installed: pip install nvidia-ml-py"
-        raise InputError(message) from error
+        raise InputError("NVIDIA GPUs need nvidia-ml-py, which is not installed: pip install nvidia-ml-py") from error
     return pynvml
 
 

@@ -91,8 +91,7 @@ def devices_from_pci(machine: Machine, selectors: Iterable[PciSelector]) -> dict
         for device in chosen:
             if owner.setdefault(device.address, selector.resource) != selector.resource:
                 expected = f"PCI device {device.address} in one resource"
-                got = f"{owner[device.address]}, {selector.resource}"
-                raise InputError.at("--device-resource", expected, got)
+                raise InputError.at("--device-resource", expected, f"{owner[device.address]}, {selector.resource}")
             nodes = None if device.numa_node is None else (device.numa_node,)
             inventory.setdefault(selector.resource, {})[device.address] = Device(device.address, nodes)
     return {resource: tuple(devices[address] for address in sorted(devices)) for resource, devices in inventory.items()}

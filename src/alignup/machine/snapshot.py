@@ -35,8 +35,7 @@ def take_snapshot(root: str | os.PathLike[str], path: str | os.PathLike[str]) ->
     files = list(find_kernel_files(DirectoryTree(root)))
     if not files:
         raise InputError(f"no kernel files to pack at {os.fspath(root)}")
-    packed = ((name, text.encode("ascii", "replace")) for name, text in files)
-    write_archive(path, packed, "a snapshot")
+    write_archive(path, ((name, text.encode("ascii", "replace")) for name, text in files), "a snapshot")
     return len(files)
 
 
