@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from alignup.replay import replay
-from alignup.replay.steps import read_steps
+from alignup.replay.scenario import read_steps
 from alignup.replay.summary import summarized
 
 STEPS = 2000

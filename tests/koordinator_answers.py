@@ -14,8 +14,16 @@ from alignup.errors import InputError
 from alignup.koordinator.effective import BEST_EFFORT, NODE_LABEL, NUMA_TOPOLOGY_SPEC, declared_node_policy
 from alignup.koordinator.merging import ScoredHint, merge
 from alignup.koordinator.occupancy import Occupancy
-from alignup.koordinator.profiles import Exclusivity, PlacedPod, Profile, SchedulerProfile, make_profile
-from alignup.koordinator.scheduling import Demand, NodeView, evaluate
+from alignup.koordinator.scheduling import (
+    Demand,
+    Exclusivity,
+    NodeView,
+    PlacedPod,
+    Profile,
+    SchedulerProfile,
+    evaluate,
+    make_profile,
+)
 from alignup.machine.cpuset import CPUSet
 from koordinator_cases import FilterCase, HintCase, MergeCase, PodOnNode, decoded
 

@@ -30,7 +30,7 @@ from rig_workload import span_for, workload
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from alignup.scheduler.fleet_node import FleetNode, Rejection
+    from alignup.scheduler.fleet import FleetNode, Rejection
 
 READER = PodReader()
 NODES, PODS = 24, 150

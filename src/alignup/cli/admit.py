@@ -121,7 +121,7 @@ def resize(
     source: NodeSource, versions: Sequence[KubeletVersion], names: Sequence[str], *, with_hints: bool, as_json: bool
 ) -> int:
     """Resize pods one after the other, print the kubelet's answers, and return the exit status."""
-    from alignup.replay.steps import resized
+    from alignup.replay.scenario import resized
 
     if with_hints or len(versions) > 1:
         raise click.UsageError("--resize goes with one version, and without --hints")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from alignup.scheduler.api_client import Api
-    from alignup.scheduler.fleet_node import FleetNode
+    from alignup.scheduler.fleet import FleetNode
 
 
 @options.subcommand("fleet")

@@ -127,8 +127,7 @@ def load_cluster(
         return Cluster.from_json_lines(data, name, skip_bad=True, kubelet_version=version)
     try:
         if can_admit:
-            from alignup.node_resource_topology.nodes import nodes_of
-            from alignup.node_resource_topology.read import read_topologies
+            from alignup.node_resource_topology.read import nodes_of, read_topologies
 
             return Cluster.from_nodes(nodes_of(read_topologies(data, skip_bad=True), version))
         return Cluster.from_node_resource_topologies(data, skip_bad=True, kubelet_version=version)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from alignup.cli.terminal import Console
     from alignup.kubernetes.versions import KubeletVersion
-    from alignup.replay.report import Counts, NodeReport, Report
+    from alignup.replay.summary import Counts, NodeReport, Report
 
 SHOWN_PROGRESS = 200
 """Fewer scenarios than this are over before a progress bar would be read."""
@@ -257,9 +257,8 @@ def make_reports(
         version: the release of all kubelets; None: that of each scenario.
         advance: told the parts of a scenario that are done.
     """
-    from alignup.replay.report import Report
-    from alignup.replay.steps import read_steps, steps_of
-    from alignup.replay.summary import parse_configurations, summarized, with_kubelet
+    from alignup.replay.scenario import read_steps, steps_of
+    from alignup.replay.summary import Report, parse_configurations, summarized, with_kubelet
 
     configurations = (None,) if compare is None else parse_configurations(compare)
     nodes: list[list[NodeReport]] = [[] for _ in configurations]

@@ -12,8 +12,7 @@ from alignup.cluster.node_totals import Fit
 from alignup.errors import InputError
 from alignup.koordinator.effective import Status, StatusCode, declared_node_policy
 from alignup.koordinator.occupancy import NOTHING_HELD
-from alignup.koordinator.profiles import PlacedPod, Profile, make_profile
-from alignup.koordinator.scheduling import Demand, NodeView, Verdict, evaluate
+from alignup.koordinator.scheduling import Demand, NodeView, PlacedPod, Profile, Verdict, evaluate, make_profile
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.kubernetes.pod_requests import peak  # the rule of KEP-753, as for totals
 from alignup.records import Record
@@ -71,7 +70,7 @@ def judge_nodes(cluster: Cluster, pod: Pod, profile: str = "document") -> tuple[
     Args:
         cluster: the nodes.
         pod: the pod; it is placed nowhere.
-        profile: `document` or `scheduler`; see `alignup.koordinator.profiles`.
+        profile: `document` or `scheduler`; see `alignup.koordinator.scheduling`.
 
     Raises:
         InputError: there is no such profile.

@@ -9,8 +9,8 @@ from alignup.errors import ConfigError
 from alignup.node.pictures.boxes import fitted, text_width
 from alignup.node.pictures.page import heading, page, paragraph, scrolling, table
 from alignup.node.pictures.svg import add, picture, style, svg_text
-from alignup.replay.report import STRANDED, NodeReport, Report, Use
-from alignup.replay.steps import read_steps, steps_of
+from alignup.replay.scenario import read_steps, steps_of
+from alignup.replay.summary import STRANDED, NodeReport, Report, Use
 from alignup.replay.timeline import timeline
 
 if TYPE_CHECKING:

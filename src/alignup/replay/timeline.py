@@ -18,8 +18,7 @@ from alignup.node.pictures.page import containers_table, heading, paragraph, scr
 from alignup.node.pictures.picture import Scene, assembled
 from alignup.node.pictures.svg import add
 from alignup.records import Record, field
-from alignup.replay.scenario import admission_dict
-from alignup.replay.steps import Admit, Resize, Start, Step, apply_step, errors_of_step
+from alignup.replay.scenario import Admit, Resize, Start, Step, admission_dict, apply_step, errors_of_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

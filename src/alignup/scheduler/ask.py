@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from alignup.cluster.cluster import Cluster
 from alignup.errors import InputError, warn
 from alignup.kubernetes.pod_documents import PodDocument, pod_document
-from alignup.node_resource_topology.nodes import node_of
+from alignup.node_resource_topology.read import node_of
 from alignup.records import Record, replace
 from alignup.scheduler.api_client import (
     BUDGETS,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from alignup.cluster import Cluster
-from alignup.node_resource_topology.nodes import node_of, nodes_of
-from alignup.node_resource_topology.read import read_topologies
+from alignup.node_resource_topology.read import node_of, nodes_of, read_topologies
 from cluster_files import TOPOLOGY
 from machines import manifest
 

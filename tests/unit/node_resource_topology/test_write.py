@@ -15,7 +15,7 @@ from alignup.machine.machine import Machine
 from alignup.node import Node
 from alignup.node_resource_topology.read import read_topology
 from alignup.node_resource_topology.write import fingerprint, kubelet_topology_object, topology_object
-from alignup.scheduler.fleet_node import FleetNode
+from alignup.scheduler.fleet import FleetNode
 from alignup.scheduler.publish import published_object
 from cluster_cases import node_of
 from kubelet_files import EXAMPLE, guaranteed

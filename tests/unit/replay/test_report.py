@@ -6,9 +6,8 @@ import json
 
 import pytest
 
-from alignup.replay.report import Counts, NodeReport, Report
-from alignup.replay.steps import read_steps
-from alignup.replay.summary import summarized
+from alignup.replay.scenario import read_steps
+from alignup.replay.summary import Counts, NodeReport, Report, summarized
 from traces import scenario
 
 

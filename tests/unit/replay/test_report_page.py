@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 
-from alignup.replay.report import Counts, NodeReport, Report
 from alignup.replay.report_page import areas, bars, comparison_page, replay_page
-from alignup.replay.steps import read_steps
-from alignup.replay.summary import summarized, with_kubelet
+from alignup.replay.scenario import read_steps
+from alignup.replay.summary import Counts, NodeReport, Report, summarized, with_kubelet
 from pictures import texts_of
 from traces import scenario
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from alignup.errors import InputError
-from alignup.replay.steps import Remove, Start, read_step, read_steps, steps_of
+from alignup.replay.scenario import Remove, Start, read_step, read_steps, steps_of
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,12 @@ from alignup import Node
 from alignup.errors import InputError
 from alignup.node.holdings import holdings_of
 from alignup.replay import replay
-from alignup.replay.steps import Admit, apply_step, read_steps
+from alignup.replay.scenario import Admit, apply_step, read_steps
 from alignup.replay.summary import parse_configurations, summarized, with_kubelet
 from traces import scenario
 
 if TYPE_CHECKING:
-    from alignup.replay.report import NodeReport
+    from alignup.replay.summary import NodeReport
 
 POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
 

@@ -11,7 +11,7 @@ from alignup.errors import InputError
 from alignup.node.holdings import holdings_of
 from alignup.node.pictures.overlay import holding_title
 from alignup.replay.report_page import replay_page
-from alignup.replay.steps import apply_step, read_steps
+from alignup.replay.scenario import apply_step, read_steps
 from alignup.replay.timeline import MOST_STEPS, timeline
 from pictures import HOSTILE, read_page, texts_of
 from traces import scenario

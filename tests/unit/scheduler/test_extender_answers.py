@@ -11,7 +11,7 @@ from alignup.claims.read import read_claim, read_class, read_slice
 from alignup.errors import InputError
 from alignup.node import Node
 from alignup.scheduler.extender_answers import FAR, UNCERTAIN, UNKNOWN, Answers
-from alignup.scheduler.fleet_node import FleetNode
+from alignup.scheduler.fleet import FleetNode
 from alignup.scheduler.objects import PodReader, WatchedPod, decode_budget, decode_pod
 from alignup.scheduler.report import Description, decode_report
 from alignup.scheduler.state import ClusterState, View

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from alignup.node import Node
-from alignup.scheduler.fleet_node import FleetNode, Rejection, rejected_status
+from alignup.scheduler.fleet import FleetNode, Rejection, rejected_status
 from alignup.scheduler.report import decode_holdings
 from watched import description, watched
 

@@ -16,7 +16,7 @@ from alignup.kubelet.pod_resources import allocatable_from_wire, ask_kubelet, pl
 from alignup.kubelet.pod_resources_server import serve_pod_resources
 from alignup.kubelet.read import read_kubelet_node
 from alignup.node import Node
-from alignup.scheduler.fleet_node import FleetNode
+from alignup.scheduler.fleet import FleetNode
 from fake_plugins import short_folder
 from watched import description, watched
 

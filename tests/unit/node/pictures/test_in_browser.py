@@ -9,10 +9,9 @@ from alignup import Node
 from alignup.node.holdings import holdings_of
 from alignup.node.pictures.explanation_page import explanation_scene
 from alignup.node.pictures.picture import Scene, drawing_of, machine_page
-from alignup.replay.report import Report
 from alignup.replay.report_page import replay_page
-from alignup.replay.steps import apply_step, read_steps
-from alignup.replay.summary import summarized
+from alignup.replay.scenario import apply_step, read_steps
+from alignup.replay.summary import Report, summarized
 from pictures import HOSTILE, MACHINES, ODD_DEVICES, machine, pod, used_node
 from traces import scenario
 
