@@ -395,15 +395,14 @@ def sparkline(curve: Sequence[float], bars: str) -> str:
 
 def show_comparison(reports: Sequence[Report]) -> None:
     """Print the reports of several configurations side by side."""
+    from alignup.replay.summary import HEADINGS
+
     console = make_console()
     resources = list(dict.fromkeys(name for report in reports for name in report.utilisation))
-    numbers = ["pods", "admitted", "refused", "enough in sum", "preferred", "NUMA nodes a container"]
-    numbers += [f"{name} {word}" for name in resources for word in ("held", "stranded")]
+    numbers = [*HEADINGS, *(f"{name} {word}" for name in resources for word in ("held", "stranded"))]
     rows = []
     for report in reports:
-        total = report.total
-        cells = [str(total.arrivals), part(total.admitted, total.arrivals), str(total.refused), str(total.fitting)]
-        cells += [number_in(total.preferred_share), number_in(total.mean_numa_nodes, ".2f")]
+        cells = list(report.total.cells())
         for name in resources:
             cells += [number_in(report.utilisation.get(name)), number_in(report.stranded.get(name))]
         rows.append((report.configuration, *cells))

@@ -10,7 +10,7 @@ from alignup.node.pictures.boxes import fitted, text_width
 from alignup.node.pictures.page import heading, page, paragraph, scrolling, table
 from alignup.node.pictures.svg import add, picture, style, svg_text
 from alignup.replay.scenario import read_steps, steps_of
-from alignup.replay.summary import STRANDED, NodeReport, Report, Use
+from alignup.replay.summary import HEADINGS, STRANDED, NodeReport, Report, Use, share
 from alignup.replay.timeline import timeline
 
 if TYPE_CHECKING:
@@ -23,11 +23,6 @@ MOST_SCENARIOS: Final = 20
 
 MOST_NODES: Final = 20
 """Nodes whose use over time is drawn; a page says how many more there are."""
-
-
-def share(value: float | None) -> str:
-    """Return a part in percent, a dash for none."""
-    return "-" if value is None else f"{value:.1%}"
 
 
 def comparison_page(reports: Sequence[Report]) -> str:
@@ -66,14 +61,8 @@ def _part(label: str, value: float | None) -> tuple[str, float | None, str]:
 
 def _table(reports: Sequence[Report]) -> Element:
     """Return a line for each report."""
-    numbers = ("pods", "admitted", "refused", "enough in sum", "preferred", "NUMA nodes a container")
-    rows = []
-    for report in reports:
-        total = report.total
-        spread = "-" if total.mean_numa_nodes is None else f"{total.mean_numa_nodes:.2f}"
-        counts = (str(total.arrivals), str(total.admitted), str(total.refused), str(total.fitting))
-        rows.append((report.configuration or "as configured", *counts, share(total.preferred_share), spread))
-    return table(("configuration", *numbers), rows, frozenset(numbers))
+    rows = [(report.configuration or "as configured", *report.total.cells()) for report in reports]
+    return table(("configuration", *HEADINGS), rows, frozenset(HEADINGS))
 
 
 def replay_page(

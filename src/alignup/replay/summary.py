@@ -15,7 +15,7 @@ from alignup.machine.bits import bit_set
 from alignup.machine.load import machine_with_devices_from_dict
 from alignup.node import Node
 from alignup.node.holdings import holdings_of
-from alignup.records import Record, field
+from alignup.records import Record, field, json_fields
 from alignup.replay.scenario import Admit, Step, apply_step, errors_of_step
 from alignup.topology_manager.refusal_message import blamed
 
@@ -96,24 +96,33 @@ class Counts(Record, frozen=False):
 
     def add(self, other: Counts) -> None:
         """Count what another counted too."""
-        self.reasons.update(other.reasons)
-        self.resources.update(other.resources)
-        for name in ("steps", "arrivals", "admitted", "fitting", "aligned", "preferred", "placed", "numa_nodes"):
+        for name in self.__record_fields__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    def cells(self) -> tuple[str, ...]:
+        """Return the numbers in cells of a table, below `HEADINGS`."""
+        spread = "-" if self.mean_numa_nodes is None else f"{self.mean_numa_nodes:.2f}"
+        counts = self.arrivals, self.admitted, self.refused, self.fitting
+        return *map(str, counts), share(self.preferred_share), spread
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers in JSON's types."""
         return {
-            "steps": self.steps,
-            "arrivals": self.arrivals,
-            "admitted": self.admitted,
-            "refused": self.refused,
+            **json_fields(self, "steps", "arrivals", "admitted", "refused"),
             "reasons": dict(sorted(self.reasons.items())),
             "resources": dict(sorted(self.resources.items())),
             "refusedThoughEnoughInSum": self.fitting,
             "preferredShare": _rounded(self.preferred_share),
             "meanNumaNodes": _rounded(self.mean_numa_nodes),
         }
+
+
+HEADINGS: Final = ("pods", "admitted", "refused", "enough in sum", "preferred", "NUMA nodes a container")
+
+
+def share(value: float | None) -> str:
+    """Return a part in percent, a dash for none."""
+    return "-" if value is None else f"{value:.1%}"
 
 
 def _rounded(value: float | None) -> float | None:
@@ -391,9 +400,8 @@ class Meter:
             for place in one.places:
                 near = [bit for bit, device in enumerate(pool.devices) if one.devices[device.id] == place.numa_nodes]
                 self._members.append((one.resource, bit_set(near)))
-        ordered = sorted(held.resources, key=lambda one: (one.resource != "cpu", one.resource not in self._kinds))
         self.places = [
-            Place(one.resource, place.numa_nodes, place.allocatable) for one in ordered for place in one.places
+            Place(one.resource, place.numa_nodes, place.allocatable) for one in held.resources for place in one.places
         ]
         self._totals = [0] * len(self.places)
         self._least = [place.allocatable for place in self.places]
