@@ -26,7 +26,7 @@ KINDS = {
     "/apis/coordination.k8s.io/v1": ("leases",),
     "/apis/policy/v1": ("poddisruptionbudgets",),
     TOPOLOGIES.rpartition("/")[0]: ("noderesourcetopologies",),
-    CLAIMS: ("resourceslices", "deviceclasses", "resourceclaims"),
+    CLAIMS: ("resourceslices", "deviceclasses", "resourceclaims", "resourceclaimtemplates"),
 }
 
 

@@ -150,7 +150,7 @@ class Cluster:
 def cluster(tmp_path_factory):
     need_rig(*PROGRAMS)
     random = Random(4)
-    nodes = [{**node(number, random), "devices": {}} for number in (0, 3, 4)]
+    nodes = [{**node(number, random), "devices": {}} for number in (0, 1, 3)]
     with control_plane() as plane, real_kubelets(plane, nodes) as kubelets, ExitStack() as stack:
         server, drivers = Server(plane.kubeconfig), {}
         made = Cluster(plane, kubelets, drivers, tmp_path_factory.mktemp("claims"))
@@ -191,7 +191,7 @@ def drawn(random, name):
     claim["spec"] = {"devices": {"requests": requests, "constraints": constraints}}
     containers = []
     for number in range(random.choice((1, 1, 2))):
-        amounts = {"cpu": str(random.choice((1, 2, 2, 3, 4))), "memory": f"{random.choice((1, 2, 4, 8))}Gi"}
+        amounts = {"cpu": str(random.choice((1, 2, 2, 3, 4, 6, 8))), "memory": f"{random.choice((1, 2, 4, 8))}Gi"}
         uses = {"claims": [{"name": "c"}]} if not number or random.random() < 0.5 else {}
         resources = {"limits": amounts, "requests": amounts, **uses}
         containers.append({"name": f"m{number}", "image": "none", "resources": resources})

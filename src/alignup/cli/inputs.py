@@ -18,9 +18,10 @@ from alignup.records import Record
 from alignup.text.byte_sizes import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from alignup.claims.read import Resources
+    from alignup.kubelet.layout import NodeFiles
     from alignup.kubelet.read import KubeletNode
     from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.pod_documents import PodDocument
@@ -120,16 +121,21 @@ def read_pods(names: Iterable[str]) -> list[PodDocument]:
 
 
 def read_resources(names: Iterable[str]) -> Resources:
-    """Return the objects of claims in some files; pods that are read from now on may have claims without a warning.
+    """Return the objects of claims in some files; see `read_claims`."""
+    return read_claims({name: read_bytes(name) for name in names})
+
+
+def read_claims(texts: Mapping[str, bytes]) -> Resources:
+    """Return the objects of claims in some texts; pods that are read from now on may have claims without a warning.
 
     Raises:
-        InputError: a file is not what it should be.
+        InputError: a text is not what it should be.
     """
     from alignup.claims.read import Resources, read_resources
     from alignup.kubernetes.manifest import IGNORED_CLAIMS
 
     warnings.filterwarnings("ignore", IGNORED_CLAIMS)
-    return sum((read_resources(read_bytes(name), name) for name in names), start=Resources())
+    return sum((read_resources(text, name) for name, text in texts.items()), start=Resources())
 
 
 class SiteSource(options.Gathered):
@@ -296,6 +302,8 @@ class LoadedNode(Record):
     """Manifests of the example pods of a catalog machine."""
     pod_list: bytes | None = None
     """The List of the pods of a kubelet's node, where there is one."""
+    claims: Resources | None = None
+    """The objects of claims that were collected with it; None: there are none, or others are given."""
 
     @property
     def option_names(self) -> tuple[str, ...]:
@@ -332,9 +340,10 @@ def load_node(source: NodeSource, version: KubeletVersion | None = None) -> Load
     Raises:
         InputError: an input is not what it should be.
     """
+    given = read_resources(source.resources) if source.resources else None
     loaded = load_bare_node(source, version)
-    if source.resources:
-        known = read_resources(source.resources)
+    known = given or loaded.claims
+    if known is not None:
         loaded.node.know_claims(known, name=source.node_name or "", dra_hints=source.dra_hints)
     return loaded
 
@@ -480,6 +489,7 @@ def load_kubelet_node(root: str, source: NodeSource, version: KubeletVersion | N
     if source.selectors or source.near_cpus:
         raise click.UsageError("--node tells the devices; --device-resource and --near-cpus do not go with it")
     files = open_node(root)
+    collected = None if source.resources else collected_claims(files)
     records = read_records(files, {"config": source.config, "kubelet_version": version})
     at = machine_of(files) if source.machine == HERE else load_machine(source.machine).machine
     given = source.inventory
@@ -487,7 +497,19 @@ def load_kubelet_node(root: str, source: NodeSource, version: KubeletVersion | N
     found = make_node(records, at, inventory).node
     resources = frozenset(found.devices.pools if found.devices else ())
     found.whole_verdict, found.beyond_kubelet = not source.managers_only, source.beyond_kubelet
-    return LoadedNode(found, title_of(root, found), resources, pod_list=files.read(PODS))
+    return LoadedNode(found, title_of(root, found), resources, pod_list=files.read(PODS), claims=collected)
+
+
+def collected_claims(files: NodeFiles) -> Resources | None:
+    """Return the objects of claims among the files of a node; None: there are none.
+
+    Raises:
+        InputError: the file is not what it should be.
+    """
+    from alignup.kubelet.layout import CLAIMS
+
+    data = files.read(CLAIMS)
+    return None if data is None else read_claims({files.place(CLAIMS): data})
 
 
 def read_mapping(name: str) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def command(
     pods: str | None = options.file(
         "The pods of the node, as `kubectl get pods -A -o json --field-selector spec.nodeName=NAME` prints them."
     ),
-    kubeconfig: str | None = options.file("Ask this cluster for pods and Node."),
+    kubeconfig: str | None = options.file("Ask this cluster for pods, Node and claims."),
     node_name: str | None = options.value("The Node's name in the cluster; needed with --kubeconfig.", metavar="NAME"),
     target: str = options.argument("OUT.tar.xz"),
 ) -> None:
@@ -51,11 +51,11 @@ def command(
     if kubeconfig is not None and (pods is not None or node_name is None):
         raise click.UsageError("--kubeconfig needs --node-name, and excludes --pods")
     given = None if pods is None else read_json(pods)
-    node = None
+    node = claims = None
     if kubeconfig is not None and node_name is not None:
         need_extra("cluster")
-        given, node = asyncio.run(ask_cluster(kubeconfig, node_name))
-    found = collect(open_node(root, kubelet_dir), target, config=config, pods=given, node=node)
+        given, node, claims = asyncio.run(ask_cluster(kubeconfig, node_name))
+    found = collect(open_node(root, kubelet_dir), target, config=config, pods=given, node=node, claims=claims)
     complain(f"packed {counted(len(found), 'file')} into {target}")
     say_missing(found)
 
@@ -74,20 +74,56 @@ def read_json(name: str) -> Any:
     return value
 
 
-async def ask_cluster(kubeconfig: str, node_name: str) -> tuple[Any, Any]:
-    """Return the List of the pods of a node, and the Node.
+async def ask_cluster(kubeconfig: str, node_name: str) -> tuple[Any, Any, Any]:
+    """Return the List of the pods of a node, the Node, and the List of the objects of claims that matter there.
 
     Raises:
         InputError: the credentials cannot be read.
         ApiError: the API server refuses, or does not answer.
     """
-    from alignup.scheduler.api_client import Api
+    from alignup.scheduler.api_client import CLAIMS, Api, ApiError
+    from alignup.scheduler.watch import list_objects
     from alignup.text.json_text import decode_json
 
     async with await Api.connect(kubeconfig) as api:
         pods = await api.request("GET", "/api/v1/pods", query={"fieldSelector": f"spec.nodeName={node_name}"})
         node = await api.request("GET", f"/api/v1/nodes/{quote(node_name, safe='')}")
-    return decode_json(pods, "a List of Pods", "the API server"), decode_json(node, "a Node", "the API server")
+        items: list[dict[str, Any]] = []
+        try:
+            for kind in ("ResourceSlice", "DeviceClass", "ResourceClaim", "ResourceClaimTemplate"):
+                path = f"{CLAIMS}/{kind.lower()}{'es' if kind.endswith('s') else 's'}"
+                told = {"apiVersion": "resource.k8s.io/v1", "kind": kind}
+                items += [decode_json(item, f"a {kind}") | told async for item in list_objects(api, path)]
+        except ApiError as error:
+            complain(f"no claims in it (resources.json): {error}")
+            items = []
+    return (
+        decode_json(pods, "a List of Pods", "the API server"),
+        decode_json(node, "a Node", "the API server"),
+        {"items": of_node(items, node_name)} if items else None,
+    )
+
+
+def of_node(items: Sequence[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    """Return the objects of claims without slices of other nodes only, and claims that have devices of these only."""
+    from alignup.claims.read import resources_of
+
+    known = resources_of(items, "the API server")
+    near = {one.name for one in known.slices_near(name)}
+    pools = {(one.driver, one.pool.name) for one in known.slices_near(name)}
+    far = {
+        (one.namespace, one.name)
+        for one in known.claims
+        if one.allocated and not any((device.driver, device.pool) in pools for device in one.allocated)
+    }
+
+    def matters(one: dict[str, Any]) -> bool:
+        metadata = one["metadata"]
+        if one["kind"] == "ResourceSlice":
+            return metadata["name"] in near
+        return one["kind"] != "ResourceClaim" or (metadata.get("namespace", ""), metadata["name"]) not in far
+
+    return [one for one in items if matters(one)]
 
 
 def say_missing(found: Sequence[str]) -> None:

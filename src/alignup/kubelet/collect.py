@@ -16,6 +16,7 @@ from alignup.kubelet.config import read_configuration
 from alignup.kubelet.layout import (
     ALLOCATABLE,
     ALLOCATED,
+    CLAIMS,
     CONFIG,
     CPU_STATE,
     DEVICE_CHECKPOINT,
@@ -41,7 +42,7 @@ WHAT: Final = "a node's archive"
 
 @cache
 def _shapes() -> Any:
-    """Return what is kept of a Pod, a Node and a KubeletConfiguration, in the form that `kept` takes."""
+    """Return what is kept of a Pod, a Node, a KubeletConfiguration and objects of claims, in the form of `kept`."""
     return json.loads(Path(__file__).with_suffix(".json").read_bytes())
 
 
@@ -53,6 +54,7 @@ def collect(
     config_dir: str | os.PathLike[str] | None = None,
     pods: Mapping[str, Any] | None = None,
     node: Mapping[str, Any] | None = None,
+    claims: Mapping[str, Any] | None = None,
 ) -> list[str]:
     """Pack a node's files into an archive, and return their names.
 
@@ -63,6 +65,7 @@ def collect(
         config_dir: the folder of its drop-ins where it is elsewhere.
         pods: the List of its pods; None: that of the files, if there is one.
         node: the Node; None: that of the files, if there is one.
+        claims: the List of the objects of claims; None: that of the files, if there is one.
 
     Raises:
         InputError: there is no file of a kubelet, one cannot be read, or the archive cannot be written.
@@ -70,12 +73,12 @@ def collect(
     found = dict(_kubelet_files(files, config, config_dir))
     if not found.keys() & {CONFIG, CPU_STATE, MEMORY_STATE, DEVICE_CHECKPOINT, LIST}:
         raise InputError(f"no files of a kubelet at {files.source}")
-    for path, given in ((PODS, pods), (NODE, node)):
+    for path, given in ((PODS, pods), (NODE, node), (CLAIMS, claims)):
         document: Any = given
         if document is None and (data := files.read(path)) is not None:
             document = decode_json(data, "JSON of the API", files.place(path))
         if document is not None:
-            found[path] = _json(_pods(document) if path == PODS else kept(document, _shapes()["node"]))
+            found[path] = _json(_KEPT[path](document))
     kernel = files.kernel
     if kernel is not None:
         for name, text in find_kernel_files(kernel):
@@ -112,6 +115,18 @@ def _pods(document: Any) -> Any:
             pod["metadata"]["uid"] = annotations[STATIC_UID]
         items.append(pod)
     return {"apiVersion": "v1", "kind": "PodList", "items": items}
+
+
+def _claims(document: Any) -> Any:
+    """Return a List of the objects of claims with what is kept of each."""
+    if not isinstance(document, dict) or not isinstance(document.get("items") or [], list):
+        raise InputError.at("the objects of claims", "a List of them", document)
+    shapes, items = _shapes()["claims"], [one for one in document.get("items") or [] if isinstance(one, dict)]
+    found = [kept(one, shapes[one["kind"]]) for one in items if one.get("kind") in shapes]
+    return {"apiVersion": "v1", "kind": "List", "items": found}
+
+
+_KEPT: Final = {PODS: _pods, NODE: lambda document: kept(document, _shapes()["node"]), CLAIMS: _claims}
 
 
 def kept(value: Any, shape: Any) -> Any:

@@ -6,7 +6,7 @@ The layout is that of a machine, with recorded answers beside it:
     var/lib/kubelet/config.yaml  config.d/*.conf  cpu_manager_state  memory_manager_state
     var/lib/kubelet/allocated_pods_state
     var/lib/kubelet/device-plugins/kubelet_internal_checkpoint
-    podresources/list.json  podresources/allocatable.json  pods.json  node.json
+    podresources/list.json  podresources/allocatable.json  pods.json  node.json  resources.json
 
 What the files say is left to the modules beside this one.
 """
@@ -36,9 +36,11 @@ LIST: Final = "podresources/list.json"
 ALLOCATABLE: Final = "podresources/allocatable.json"
 PODS: Final = "pods.json"
 NODE: Final = "node.json"
+CLAIMS: Final = "resources.json"
+"""The objects of claims (DRA) that matter on the node."""
 
 _FILES: Final = frozenset(
-    (CONFIG, CPU_STATE, MEMORY_STATE, ALLOCATED, DEVICE_CHECKPOINT, LIST, ALLOCATABLE, PODS, NODE)
+    (CONFIG, CPU_STATE, MEMORY_STATE, ALLOCATED, DEVICE_CHECKPOINT, LIST, ALLOCATABLE, PODS, NODE, CLAIMS)
 )
 _TOPS: Final = frozenset({"sys", "proc", *(name.partition("/")[0] for name in _FILES)})
 _MOST_BYTES: Final = 32 << 20

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from contextlib import asynccontextmanager
 
 import pytest
 
 from alignup.cli import node_show
+from alignup.cli.node_collect import ask_cluster
+from alignup.kubelet.collect import collect
+from alignup.kubelet.layout import open_node
+from alignup.scheduler.api_client import CLAIMS, Api
+from api_stub import NODES, ApiStub, served
+from claims_cases import DRIVER, claim_named, class_of, slice_of, template
 from kubelet_files import EXAMPLE, guaranteed
+from watched import pod_object
 
 ARCHIVE = EXAMPLE / "root.tar.xz"
 
@@ -74,6 +83,50 @@ def test_a_node_is_collected_and_what_is_missing_is_said(alignup, tmp_path, writ
     assert ended.status == 0
     assert "no PodResources in it (podresources/allocatable.json)" in ended.err
     assert "no sys in it" in ended.err
+
+
+def test_claims_that_matter_on_a_node_are_collected_and_read(alignup, tmp_path, write, monkeypatch):
+    mine = {**claim_named("mine"), "status": allocated("n", "d1")}
+    mine["spec"]["devices"]["config"] = [{"opaque": {"parameters": {"password": "hunter2"}}}]
+    far = {**claim_named("far"), "status": allocated("other", "d0")}
+    objects = [slice_of([0, 1]), slice_of([0], node="other"), class_of(), mine, far, template()]
+    asked = pod_object("p", cpu=1)
+    asked["spec"]["resourceClaims"] = [{"name": "c", "resourceClaimTemplateName": "t"}]
+    asked["spec"]["containers"][0]["resources"]["claims"] = [{"name": "c"}]
+
+    async def cluster():
+        stub = ApiStub()
+        await stub.put(NODES, {"kind": "Node", "metadata": {"name": "n"}})
+        for one in objects:
+            kind = one["kind"].lower()
+            await stub.put(f"{CLAIMS}/{kind}{'es' if kind.endswith('s') else 's'}", {**one, "kind": None})
+        async with served(stub) as api:
+
+            @asynccontextmanager
+            async def connect(_kubeconfig):
+                yield api
+
+            async def ready(_kubeconfig):
+                return connect(_kubeconfig)
+
+            monkeypatch.setattr(Api, "connect", ready)
+            return await ask_cluster("k", "n")
+
+    pods, node, claims = asyncio.run(cluster())
+    assert [one["metadata"]["name"] for one in claims["items"]] == ["n-gpu.example.com", "gpu.example.com", "mine", "t"]
+    target = tmp_path / "node.tar.xz"
+    names = collect(open_node(ARCHIVE), target, pods=pods, node=node, claims=claims)
+    files = open_node(target)
+    assert all(b"hunter2" not in (files.read(name) or b"") for name in names)
+    manifest = write("pod.json", asked)
+    (line,) = alignup("admit", "--node", target, "--json", manifest).lines
+    assert [(one["device"], one["numaNodes"]) for one in line["claims"]["devices"]] == [("d0", [0])]
+    assert "claims" not in alignup("admit", "--node", ARCHIVE, "--json", manifest).lines[0]
+
+
+def allocated(node, device):
+    given = {"request": "gpu", "driver": DRIVER, "pool": node, "device": device}
+    return {"allocation": {"devices": {"results": [given]}}}
 
 
 def test_options_that_do_not_go_together_are_wrong_usage(alignup, tmp_path):
