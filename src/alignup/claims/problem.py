@@ -9,22 +9,11 @@ from __future__ import annotations
 from math import gcd
 from typing import TYPE_CHECKING, Any, Final
 
+from alignup.claims import objects
 from alignup.claims.capacities import CapacityError, consumed
 from alignup.claims.cel_functions import CostExceededError, EvaluationError
 from alignup.claims.cel_program import Program, program_of, variables_of
 from alignup.claims.cel_syntax import NotUnderstood
-from alignup.claims.objects import (
-    ALL,
-    AttributeValue,
-    Claim,
-    Constraint,
-    Device,
-    DeviceClass,
-    DeviceId,
-    Request,
-    Slice,
-    Subrequest,
-)
 from alignup.claims.pools import gather_pools, is_for
 from alignup.core.claims.search import search
 from alignup.errors import InputError
@@ -57,17 +46,17 @@ class AllocationError(Exception):
 class InUse(Record):
     """What allocated claims hold."""
 
-    devices: frozenset[DeviceId]
-    shared: frozenset[DeviceId]
+    devices: frozenset[objects.DeviceId]
+    shared: frozenset[objects.DeviceId]
     """Devices that some have shares of."""
-    capacity: Mapping[DeviceId, Mapping[str, int]]
+    capacity: Mapping[objects.DeviceId, Mapping[str, int]]
     """What these shares take."""
 
 
-def in_use(claims: Sequence[Claim], gates: Gates) -> InUse:
+def in_use(claims: Sequence[objects.Claim], gates: Gates) -> InUse:
     """Return what claims with an allocation hold; source: `dynamicresources/allocateddevices.go`."""
     devices, shared = set(), set()
-    capacity: dict[DeviceId, dict[str, int]] = {}
+    capacity: dict[objects.DeviceId, dict[str, int]] = {}
     for claim in claims:
         for one in claim.allocated or ():
             if one.admin_access:
@@ -87,19 +76,19 @@ class Question(Record):
     """What is asked of the allocator: devices for the claims of a pod on a node."""
 
     node: NodeObject
-    slices: Sequence[Slice]
+    slices: Sequence[objects.Slice]
     """Those of the cluster."""
-    classes: Sequence[DeviceClass]
-    claims: tuple[Claim, ...]
+    classes: Sequence[objects.DeviceClass]
+    claims: tuple[objects.Claim, ...]
     """Those of the pod without an allocation, in its order."""
     used: InUse
     gates: Gates
     """Of the scheduler."""
-    excluded: frozenset[DeviceId] = frozenset()
+    excluded: frozenset[objects.DeviceId] = frozenset()
     """Devices that nobody uses and that shall not be given."""
 
 
-def question_of(node: NodeObject, resources: Resources, claims: Sequence[Claim], gates: Gates) -> Question:
+def question_of(node: NodeObject, resources: Resources, claims: Sequence[objects.Claim], gates: Gates) -> Question:
     """Return what is asked for the claims of a pod, where the resources' claims hold what they have."""
     waiting = tuple(claim for claim in claims if claim.allocated is None)
     return Question(node, resources.slices, resources.classes, waiting, in_use(resources.claims, gates), gates)
@@ -108,9 +97,9 @@ def question_of(node: NodeObject, resources: Resources, claims: Sequence[Claim],
 class Candidate(Record, eq=False):
     """A device of a pool that the node reaches."""
 
-    id: DeviceId
-    device: Device
-    slice: Slice
+    id: objects.DeviceId
+    device: objects.Device
+    slice: objects.Slice
     pool: int
     """The place of its pool in the order of pools."""
 
@@ -123,8 +112,8 @@ class Way(Record, eq=False, frozen=False):
     """Counted over all claims."""
     name: str
     """As results have it: `request` or `request/alternative`."""
-    wanted: Subrequest
-    device_class: DeviceClass
+    wanted: objects.Subrequest
+    device_class: objects.DeviceClass
     count: int = 0
     everything: list[int] | None = None
     """The devices of allocation mode All."""
@@ -135,7 +124,7 @@ class Way(Record, eq=False, frozen=False):
         return bool(self.wanted.admin_access)
 
 
-def attribute_of(device: Device, driver: str, name: str) -> AttributeValue | None:
+def attribute_of(device: objects.Device, driver: str, name: str) -> objects.AttributeValue | None:
     """Return the value of an attribute by its full name; one of the driver's domain may be without it."""
     value = device.attributes.get(name)
     domain, slash, identifier = name.partition("/")
@@ -158,7 +147,7 @@ class Problem:
             raise InputError(f"expected at most {_MOST_CLAIMS} claims of a pod, got {len(self.claims)}")
         self.pools = gather_pools(question.slices, question.node, question.gates)
         self.devices = [
-            Candidate(DeviceId(one.driver, one.pool.name, device.name), device, one, place)
+            Candidate(objects.DeviceId(one.driver, one.pool.name, device.name), device, one, place)
             for place, pool in enumerate(self.pools)
             if not pool.is_incomplete and not pool.invalid
             for one in pool.slices
@@ -185,7 +174,7 @@ class Problem:
         """What is left of each counter."""
         self.families: list[int] = []
         """By counter: counters of one pool and name, in one unit, are a family."""
-        self.constraints: list[tuple[int, Constraint]] = []
+        self.constraints: list[tuple[int, objects.Constraint]] = []
         """The claim of each constraint."""
         self.is_distinct: list[bool] = []
         self.covers: list[list[bool]] = []
@@ -238,7 +227,7 @@ class Problem:
         self.first_request.append(len(self.has_alternatives))
         self.first_way.append(len(self.ways))
 
-    def _ways(self, number: int, claim: Claim, request: Request) -> int:
+    def _ways(self, number: int, claim: objects.Claim, request: objects.Request) -> int:
         """Add the ways to serve a request, and return the smallest number of devices."""
         gates, where = self.gates, f"claim {claim}, request {request.name}"
         choices = request.first_available
@@ -259,7 +248,7 @@ class Problem:
             self.ways.append(self._way(number, claim, one, full, short))
         return min(way.count for way in self.ways[first:])
 
-    def _way(self, number: int, claim: Claim, wanted: Subrequest, full: str, short: str) -> Way:
+    def _way(self, number: int, claim: objects.Claim, wanted: objects.Subrequest, full: str, short: str) -> Way:
         where = f"claim {claim}, request {short}"
         if wanted.derived_attributes:
             raise AllocationError(f"{where}: cannot handle request with derived attributes, the feature is disabled")
@@ -279,7 +268,7 @@ class Problem:
         way = Way(number, len(self.has_alternatives) - 1, full, wanted, device_class)
         if wanted.allocation_mode == _EXACT:
             way.count = wanted.wanted
-        elif wanted.allocation_mode == ALL:
+        elif wanted.allocation_mode == objects.ALL:
             way.everything = self._everything(way, where)
             way.count = len(way.everything)
         else:
@@ -310,7 +299,7 @@ class Problem:
                     found.append(index)
         return found
 
-    def _check_constraints(self, claim: Claim) -> None:
+    def _check_constraints(self, claim: objects.Claim) -> None:
         for index, constraint in enumerate(claim.constraints):
             has_distinct = constraint.distinct_attribute is not None and self.gates.allocator != "stable"
             if constraint.match_attribute is None and not has_distinct:
@@ -469,7 +458,7 @@ class Problem:
         for place, pool in enumerate(self.pools):
             for one in (*pool.slices, *pool.elsewhere):
                 for device in one.devices:
-                    name_of = DeviceId(one.driver, one.pool.name, device.name)
+                    name_of = objects.DeviceId(one.driver, one.pool.name, device.name)
                     if name_of in used.devices or name_of in used.shared or name_of in used.capacity:
                         for number, amount in _uses(device, place, numbers).items():
                             raw[number] -= amount
@@ -615,12 +604,12 @@ class Problem:
         """By device: interchangeable devices have one number."""
 
 
-def _has_no_faults(device: Device) -> bool:
+def _has_no_faults(device: objects.Device) -> bool:
     """Return whether each attribute is such that every selector can read the device."""
     return all(value.kind not in ("", "version") and not value.is_list for value in device.attributes.values())
 
 
-def _uses(device: Device, pool: int, numbers: Mapping[tuple[int, str, str], int]) -> dict[int, int]:
+def _uses(device: objects.Device, pool: int, numbers: Mapping[tuple[int, str, str], int]) -> dict[int, int]:
     """Return what a device takes of each counter.
 
     Raises:

@@ -9,22 +9,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from alignup.cli import options
+from alignup.cli import inputs, options
 from alignup.cli.admit import claims_dict, meeting_on, same_refusal, say_what_is_ignored
 from alignup.cli.claims import meeting_lines
 from alignup.cli.explain_view import show_explanation, show_note, show_rejection
 from alignup.cli.failures import need_extra
-from alignup.cli.inputs import (
-    HERE,
-    AskedPods,
-    AskedResize,
-    LoadedNode,
-    NodeSource,
-    Pictures,
-    asked_pods,
-    asked_resizes,
-    load_node,
-)
 from alignup.cli.terminal import print_json
 from alignup.errors import one_line
 from alignup.records import replace
@@ -45,7 +34,7 @@ if TYPE_CHECKING:
 @options.subcommand("explain", "0 if every pod is admitted; 1 if one is refused")
 def command(
     *,
-    source: NodeSource = options.all_of(NodeSource),
+    source: inputs.NodeSource = options.all_of(inputs.NodeSource),
     version: KubeletVersion | None = options.kubelet_version,
     chosen: str | None = options.value(
         "Explain this pod of the input only, or of the node's rejected ones; without an input, of the cluster that "
@@ -63,7 +52,7 @@ def command(
     ),
     product: bool = options.flag("Show the cross product of the hints, row by row, up to 200 rows."),
     as_json: bool = options.json("a pod"),
-    pictures: Pictures = options.all_of(Pictures),
+    pictures: inputs.Pictures = options.all_of(inputs.Pictures),
     pods: tuple[str, ...] = options.files("[POD.yaml]..."),
 ) -> int:
     """Say why pods are admitted or refused on a machine, one after the other, and what would help.
@@ -76,15 +65,15 @@ def command(
     Every change that is suggested was tried. `-` reads standard input. A picture shows the first pod that is refused,
     or else the last one; a page shows all.
     """
-    if chosen is not None and not pods and source.kubelet_node is None and source.machine == HERE:
+    if chosen is not None and not pods and source.kubelet_node is None and source.machine == inputs.HERE:
         from alignup.cli.why import Question, why
 
         need_extra("cluster")
         return why(Question(chosen, source.kubeconfig, node_name=source.node_name, as_json=as_json, product=product))
-    loaded = load_node(source, version)
+    loaded = inputs.load_node(source, version)
     if resizes:
-        return 0 if explain_resizes(loaded, asked_resizes(pods, source, loaded), as_json=as_json) else 1
-    asked = asked_pods(pods, source, loaded, chosen=chosen, rejected=True)
+        return 0 if explain_resizes(loaded, inputs.asked_resizes(pods, source, loaded), as_json=as_json) else 1
+    asked = inputs.asked_pods(pods, source, loaded, chosen=chosen, rejected=True)
     rejected = [one.pod for one in asked.rejected]
     say_what_is_ignored(loaded, [*asked.pods, *rejected], source)
     others = None if nodes is None else OtherNodes(nodes, version, source.resources)
@@ -105,7 +94,7 @@ def command(
     return 0 if all(found) else 1
 
 
-def explain_resizes(loaded: LoadedNode, asked: Sequence[AskedResize], *, as_json: bool) -> bool:
+def explain_resizes(loaded: inputs.LoadedNode, asked: Sequence[inputs.AskedResize], *, as_json: bool) -> bool:
     """Explain resizes one after the other, each as those before it left the node; return whether all are allocated."""
     from alignup.node.explain.resizing import explain_resize
 
@@ -160,7 +149,7 @@ class Explained(NamedTuple):
         return not self.explanation.admitted or (self.meeting is not None and self.meeting.meet is False)
 
 
-def explained(node: Node, asked: AskedPods) -> Iterator[Explained]:
+def explained(node: Node, asked: inputs.AskedPods) -> Iterator[Explained]:
     """Explain each pod and then admit it, and after all of them those that their kubelet rejected."""
     last: tuple[Pod, Admission, Explanation] | None = None
     for pod in asked.pods:

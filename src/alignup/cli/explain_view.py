@@ -5,19 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from alignup.cli.terminal import Table, fits, make_console, mark, print_whole, safe, yes_or_no
-from alignup.node.explain.words import (
-    CONTAINER_COLUMNS,
-    MOST_NEIGHBOURS,
-    NEIGHBOUR_COLUMNS,
-    RESOURCE_COLUMNS,
-    RESOURCE_NUMBERS,
-    container_rows,
-    group_in_words,
-    in_common,
-    neighbour_rows,
-    nodes_in_short,
-    resource_rows,
-)
+from alignup.node.explain import words
 from alignup.text.byte_sizes import counted
 
 if TYPE_CHECKING:
@@ -50,16 +38,16 @@ def show_explanation(explanation: Explanation, *, product: bool = False) -> None
     if explanation.before.memory_groups:
         console.print()
         for group in explanation.before.memory_groups:
-            console.print(safe(group_in_words(group)))
+            console.print(safe(words.group_in_words(group)))
     console.print()
-    name, cpus, got, missed = CONTAINER_COLUMNS
+    name, cpus, got, missed = words.CONTAINER_COLUMNS
     got = got if explanation.admitted else f"{got} before the refusal"
-    print_whole(console, Table(name, cpus, got, missed, rows=container_rows(explanation)))
+    print_whole(console, Table(name, cpus, got, missed, rows=words.container_rows(explanation)))
     if explanation.neighbours:
         console.print()
-        print_whole(console, Table(*NEIGHBOUR_COLUMNS, rows=neighbour_rows(explanation)))
-        if len(explanation.neighbours) > MOST_NEIGHBOURS:
-            console.print(f"and {counted(len(explanation.neighbours) - MOST_NEIGHBOURS, 'more container')}")
+        print_whole(console, Table(*words.NEIGHBOUR_COLUMNS, rows=words.neighbour_rows(explanation)))
+        if len(explanation.neighbours) > words.MOST_NEIGHBOURS:
+            console.print(f"and {counted(len(explanation.neighbours) - words.MOST_NEIGHBOURS, 'more container')}")
     show_suggestions(console, explanation)
 
 
@@ -90,7 +78,7 @@ def show_step(console: Console, step: Step, *, product: bool) -> None:
     elif step.container is not None:
         console.print("requests nothing that is allocated by NUMA node")
     console.print(f"rule: {safe(step.rule)}")
-    if common := in_common(step):
+    if common := words.in_common(step):
         console.print(f"the offers have in common: {common}")
     if product and step.product is not None:
         console.print()
@@ -101,18 +89,18 @@ def show_step(console: Console, step: Step, *, product: bool) -> None:
 def show_resources(console: Console, resources: Sequence[ResourcePart]) -> None:
     """Print what was asked, there and offered; holders are one a line, and below the table where it is too wide."""
     rows: list[tuple[str, ...]] = [
-        (*cells, holders.replace(", ", "\n")) for *cells, holders in resource_rows(resources)
+        (*cells, holders.replace(", ", "\n")) for *cells, holders in words.resource_rows(resources)
     ]
-    columns: tuple[str, ...] = RESOURCE_COLUMNS
+    columns: tuple[str, ...] = words.RESOURCE_COLUMNS
     reserved = columns.index("reserved")
     if all(row[reserved] in {"-", ""} for row in rows):
         columns = (*columns[:reserved], *columns[reserved + 1 :])
         rows = [(*row[:reserved], *row[reserved + 1 :]) for row in rows]
-    table = Table(*columns, numbers=RESOURCE_NUMBERS, whole=("held by",), rows=rows)
+    table = Table(*columns, numbers=words.RESOURCE_NUMBERS, whole=("held by",), rows=rows)
     if fits(console, table):
         print_whole(console, table)
         return
-    print_whole(console, Table(*columns[:-1], numbers=RESOURCE_NUMBERS, rows=[row[:-1] for row in rows]))
+    print_whole(console, Table(*columns[:-1], numbers=words.RESOURCE_NUMBERS, rows=[row[:-1] for row in rows]))
     resource, where = "", columns.index("where")
     for row in rows:
         resource = row[0] or resource
@@ -125,10 +113,10 @@ def product_table(product: Product) -> Table:
     table = Table(*map(safe, product.resources), "merged", "preferred")
     for row in product.rows:
         cells = [
-            f"{nodes_in_short(product.ids(mask))}{'' if preferred else ' (not preferred)'}"
+            f"{words.nodes_in_short(product.ids(mask))}{'' if preferred else ' (not preferred)'}"
             for mask, preferred in row.hints
         ]
-        merged = "nothing" if row.merged == 0 else nodes_in_short(product.ids(row.merged))
+        merged = "nothing" if row.merged == 0 else words.nodes_in_short(product.ids(row.merged))
         preferred = yes_or_no(row.preferred)
         table.add_row(*cells, merged, preferred if row.considered else f"{preferred}, left out")
     return table

@@ -9,21 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from alignup.cli import options
+from alignup.cli import options, terminal
 from alignup.cli.comparison import answer_text, container_text, difference_lines
 from alignup.cli.inputs import open_input, read_lines, write_text
-from alignup.cli.terminal import (
-    Table,
-    amount_text,
-    can_write,
-    make_console,
-    nodes_text,
-    number_in,
-    print_json,
-    print_whole,
-    progress,
-    safe,
-)
 from alignup.errors import InputError, errors_at, one_line
 from alignup.text.byte_sizes import counted
 from alignup.text.json_text import numbered_lines
@@ -82,7 +70,7 @@ def command(
     kept = Kept()
     found = scenarios(files) if html is None else kept.passing(scenarios(files))
     version = versions[0] if versions else None
-    with progress("replaying", count_lines(files)) as advance:
+    with terminal.progress("replaying", count_lines(files)) as advance:
         if reports:
             made = make_reports(found, compare, version, advance)
         else:
@@ -137,7 +125,7 @@ def answer(
         refused = refused or any(refuses(one) for one in answers)
         if as_json:
             for one in answers:
-                print_json(one)
+                terminal.print_json(one)
         elif compared:
             click.echo("\n".join(compared_lines(dict(zip(compared, answers, strict=True)), where)))
         else:
@@ -282,7 +270,7 @@ def show_reports(reports: Sequence[Report], *, is_comparison: bool, as_json: boo
     """Print the only report, or several side by side."""
     if as_json:
         for one in reports:
-            print_json(one.to_dict())
+            terminal.print_json(one.to_dict())
     elif is_comparison:
         show_comparison(reports)
     else:
@@ -293,12 +281,12 @@ def errors_of(report: Report) -> Iterator[str]:
     """Yield a sentence for each node whose kubelet would not start."""
     for node in report.nodes:
         if node.config_error:
-            yield safe(f"{node.name or 'scenario'} would not start: {node.config_error}")
+            yield terminal.safe(f"{node.name or 'scenario'} would not start: {node.config_error}")
 
 
 def show_report(report: Report) -> None:
     """Print a report."""
-    console = make_console()
+    console = terminal.make_console()
     total = report.total
     console.print(f"{counted(len(report.nodes), 'node')}, {counted(total.steps, 'step')}")
     for sentence in errors_of(report):
@@ -306,19 +294,22 @@ def show_report(report: Report) -> None:
     console.print(f"{total.admitted:8} of {total.arrivals} pods ({part(total.admitted, total.arrivals)}) admitted")
     console.print(f"{total.fitting:8} refused although the node had enough of every resource in total")
     for reason, count in sorted(total.reasons.items()):
-        console.print(f"{count:8} refused: {safe(reason)}")
+        console.print(f"{count:8} refused: {terminal.safe(reason)}")
     for resource, count in sorted(total.resources.items()):
-        console.print(f"{count:8} refused because of {safe(resource)}")
+        console.print(f"{count:8} refused because of {terminal.safe(resource)}")
     console.print(alignment(total))
     if len(report.nodes) > 1:
         show_nodes(console, report.nodes)
     show_use(console, report.nodes)
     numbers = ("held on average", "stranded")
     used = report.utilisation.items()
-    rows = [(resource, number_in(held), number_in(report.stranded.get(resource))) for resource, held in used]
+    rows = [
+        (resource, terminal.number_in(held), terminal.number_in(report.stranded.get(resource)))
+        for resource, held in used
+    ]
     if rows:
         console.print()
-        print_whole(console, Table("resource", *numbers, numbers=numbers, rows=rows))
+        terminal.print_whole(console, terminal.Table("resource", *numbers, numbers=numbers, rows=rows))
 
 
 def part(count: int, whole: int) -> str:
@@ -331,8 +322,8 @@ def alignment(counts: Counts) -> str:
     if counts.preferred_share is None and counts.mean_numa_nodes is None:
         return "no container was aligned"
     return (
-        f"alignment: {number_in(counts.preferred_share)} of containers preferred, "
-        f"{number_in(counts.mean_numa_nodes, '.2f')} NUMA nodes a container on average"
+        f"alignment: {terminal.number_in(counts.preferred_share)} of containers preferred, "
+        f"{terminal.number_in(counts.mean_numa_nodes, '.2f')} NUMA nodes a container on average"
     )
 
 
@@ -345,41 +336,41 @@ def show_nodes(console: Console, nodes: Sequence[NodeReport]) -> None:
             str(node.counts.arrivals),
             part(node.counts.admitted, node.counts.arrivals),
             str(node.counts.refused),
-            number_in(node.counts.preferred_share),
-            number_in(node.counts.mean_numa_nodes, ".2f"),
+            terminal.number_in(node.counts.preferred_share),
+            terminal.number_in(node.counts.mean_numa_nodes, ".2f"),
             ", ".join(f"{resource} {count}" for resource, count in node.counts.resources.most_common()) or "-",
         )
         for node in nodes[:MOST_ROWS]
     )
-    print_rows(console, Table("node", *numbers, "refused because of", numbers=numbers, rows=rows), len(nodes))
+    print_rows(console, terminal.Table("node", *numbers, "refused because of", numbers=numbers, rows=rows), len(nodes))
 
 
 def show_use(console: Console, nodes: Sequence[NodeReport]) -> None:
     """Print how full each NUMA node was, on average, at most and over time."""
     numbers = ("allocatable", "mean", "peak")
     uses = [(node, use, use.place) for node in nodes for use in node.uses]
-    bars = _BARS if can_write(console, _BARS) else "01234567"
+    bars = _BARS if terminal.can_write(console, _BARS) else "01234567"
     rows = (
         (
             node.name or "-",
             place.resource,
-            nodes_text(place.numa_nodes or None),
-            amount_text(place.resource, place.allocatable),
-            number_in(use.mean),
-            number_in(use.peak),
+            terminal.nodes_text(place.numa_nodes or None),
+            terminal.amount_text(place.resource, place.allocatable),
+            terminal.number_in(use.mean),
+            terminal.number_in(use.peak),
             sparkline(use.curve, bars),
         )
         for node, use, place in uses[:MOST_ROWS]
     )
     if uses:
         headings = ("node", "resource", "NUMA node", *numbers, "over time")
-        print_rows(console, Table(*headings, numbers=numbers, rows=rows), len(uses))
+        print_rows(console, terminal.Table(*headings, numbers=numbers, rows=rows), len(uses))
 
 
-def print_rows(console: Console, table: Table, count: int) -> None:
+def print_rows(console: Console, table: terminal.Table, count: int) -> None:
     """Print a table, and how many lines more it would have if it were whole."""
     console.print()
-    print_whole(console, table)
+    terminal.print_whole(console, table)
     if count > MOST_ROWS:
         console.print(f"and {count - MOST_ROWS} more; --json has all of them")
 
@@ -397,17 +388,17 @@ def show_comparison(reports: Sequence[Report]) -> None:
     """Print the reports of several configurations side by side."""
     from alignup.replay.summary import HEADINGS
 
-    console = make_console()
+    console = terminal.make_console()
     resources = list(dict.fromkeys(name for report in reports for name in report.utilisation))
     numbers = [*HEADINGS, *(f"{name} {word}" for name in resources for word in ("held", "stranded"))]
     rows = []
     for report in reports:
         cells = list(report.total.cells())
         for name in resources:
-            cells += [number_in(report.utilisation.get(name)), number_in(report.stranded.get(name))]
+            cells += [terminal.number_in(report.utilisation.get(name)), terminal.number_in(report.stranded.get(name))]
         rows.append((report.configuration, *cells))
-    headings = tuple(map(safe, numbers))
-    print_whole(console, Table("configuration", *headings, numbers=headings, rows=rows))
+    headings = tuple(map(terminal.safe, numbers))
+    terminal.print_whole(console, terminal.Table("configuration", *headings, numbers=headings, rows=rows))
     for report in reports:
         for sentence in errors_of(report):
             console.print(f"{report.configuration}: {sentence}")

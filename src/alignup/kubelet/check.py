@@ -16,14 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError
-from alignup.kubelet.checkpoints import (
-    KubeletState,
-    MemoryState,
-    MemoryTable,
-    NumaNodeState,
-    read_checkpoints,
-    state_of,
-)
+from alignup.kubelet import checkpoints
 from alignup.kubelet.layout import CPU_STATE, DEVICE_CHECKPOINT, MEMORY_STATE, FolderFiles, NodeFiles
 from alignup.kubelet.read import KubeletOptions, NodeRecords, config_of, machine_of, read_records, stale_entries
 from alignup.kubernetes.versions import KubeletVersion, release_of
@@ -109,16 +102,16 @@ def _found(files: NodeFiles, options: KubeletOptions) -> list[Finding]:
     values: dict[str, Any] = {}
     damaged: set[str] = set()
 
-    def read(version: KubeletVersion) -> KubeletState:
+    def read(version: KubeletVersion) -> checkpoints.KubeletState:
         names = {path: name for name, path in _FILES.items()}
-        for path, one in read_checkpoints(files, version):
+        for path, one in checkpoints.read_checkpoints(files, version):
             if isinstance(one, InputError):
                 found.append(finding(f"{names[path]}-file-damaged", str(one)))
                 damaged.add(path)
             else:
                 values[path] = one
                 found.extend(_owner(files, path))
-        return state_of(values)
+        return checkpoints.state_of(values)
 
     records = read_records(files, options, read)
     machine = options.get("machine") or (machine_of(files) if files.kernel is not None else None)
@@ -133,7 +126,7 @@ def _found(files: NodeFiles, options: KubeletOptions) -> list[Finding]:
     if records.newer:
         doubt = f"as kubelet {records.version} reads it; what {records.newer} reads is not known"
         found = [replace(one, text=f"{one.text} ({doubt})") if one.kind.endswith(_UNSURE) else one for one in found]
-    return [*found, *_contents(replace(records, state=state_of(intact)), machine, config)]
+    return [*found, *_contents(replace(records, state=checkpoints.state_of(intact)), machine, config)]
 
 
 def _owner(files: NodeFiles, path: str) -> Iterator[Finding]:
@@ -265,7 +258,7 @@ def _changed_cpus(state: CpuState, cpus: CPUSet) -> Iterator[Finding]:
         yield finding("cpus-changed", " and ".join(words), message)
 
 
-def _check_memory(state: MemoryState, config: KubeletConfig, machine: Machine | None) -> Iterator[Finding]:
+def _check_memory(state: checkpoints.MemoryState, config: KubeletConfig, machine: Machine | None) -> Iterator[Finding]:
     """Yield what is wrong; without a machine, less can be checked."""
     policy = config.memory_manager_policy
     if state.policy != policy:
@@ -278,21 +271,21 @@ def _check_memory(state: MemoryState, config: KubeletConfig, machine: Machine | 
     yield from [*_unknown(state, fresh), *_changed_memory(state, fresh)] or _books(state)
 
 
-def _fresh_nodes(machine: Machine, config: KubeletConfig) -> dict[int, NumaNodeState]:
+def _fresh_nodes(machine: Machine, config: KubeletConfig) -> dict[int, checkpoints.NumaNodeState]:
     """Return the state that a memory manager writes on an empty node (`getDefaultMachineState`)."""
     kept = {(one.numa_node, kind): size for one in config.reserved_memory for kind, size in one.limits}
     found = {}
     for node in machine.numa_nodes:
-        tables: dict[str, MemoryTable | None] = {}
+        tables: dict[str, checkpoints.MemoryTable | None] = {}
         for kind, size in node.memory_by_type.items():
             reserved = kept.get((node.id, kind), 0)
             total = node.memory if kind == "memory" else size  # the kubelet counts the pages too
-            tables[kind] = MemoryTable(total, reserved, size - reserved, 0, size - reserved)
-        found[node.id] = NumaNodeState(assignments=0, tables=tables, cells=(node.id,))
+            tables[kind] = checkpoints.MemoryTable(total, reserved, size - reserved, 0, size - reserved)
+        found[node.id] = checkpoints.NumaNodeState(assignments=0, tables=tables, cells=(node.id,))
     return found
 
 
-def _unknown(state: MemoryState, nodes: Mapping[int, NumaNodeState]) -> Iterator[Finding]:
+def _unknown(state: checkpoints.MemoryState, nodes: Mapping[int, checkpoints.NumaNodeState]) -> Iterator[Finding]:
     """Yield blocks on NUMA nodes, or of types, that the machine does not have."""
     held = [(uid, *one) for uid, containers in state.entries.items() for one in containers.items()]
     for uid, name, block in ((uid, name, block) for uid, name, blocks in held for block in blocks):
@@ -307,7 +300,9 @@ def _unknown(state: MemoryState, nodes: Mapping[int, NumaNodeState]) -> Iterator
             yield finding("memory-unknown", text, f"{told} memory resource that does not exist")
 
 
-def _changed_memory(state: MemoryState, fresh: Mapping[int, NumaNodeState]) -> Iterator[Finding]:
+def _changed_memory(
+    state: checkpoints.MemoryState, fresh: Mapping[int, checkpoints.NumaNodeState]
+) -> Iterator[Finding]:
     """Yield what there is on the machine, or reserved, and is not what was written."""
     for numa_id in sorted({*state.nodes, *fresh}):
         if numa_id not in fresh or numa_id not in state.nodes:
@@ -337,7 +332,7 @@ def _difference(numa_id: int, what: str, then: int, now: int) -> str:
     return f"NUMA node {numa_id} has {new} of {what}, and had {old} when the file was written"
 
 
-def _books(state: MemoryState) -> Iterator[Finding]:
+def _books(state: checkpoints.MemoryState) -> Iterator[Finding]:
     """Yield where free and held memory do not follow from the blocks of containers."""
     held = [
         block
@@ -387,7 +382,7 @@ def _check_devices(checkpoint: DeviceCheckpoint, allocatable: Allocatable | None
             yield finding("device-gone", f"container {entry.container} of pod {entry.pod_uid} holds {what}")
 
 
-def _check_stale(state: KubeletState, stale: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
+def _check_stale(state: checkpoints.KubeletState, stale: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
     """Yield entries of pods or containers that are gone."""
     devices = state.device_ids()
     for uid, name in ((uid, name) for uid, names in stale.items() for name in names):
@@ -401,7 +396,7 @@ def _check_stale(state: KubeletState, stale: Mapping[str, Sequence[str]]) -> Ite
             yield finding("stale-devices", f"{words} {resource} {', '.join(ids)}")
 
 
-def _check_pods(state: KubeletState, pods: Iterable[Pod], config: KubeletConfig) -> Iterator[Finding]:
+def _check_pods(state: checkpoints.KubeletState, pods: Iterable[Pod], config: KubeletConfig) -> Iterator[Finding]:
     """Yield pods that run and whose files have not what they ask for.
 
     Init containers are ignored: what they held may be others' by now.

@@ -3,6 +3,7 @@
 `from alignup.node import Node` is public; the rest of the room is imported by module.
 """
 
-from alignup.node.node import Node, plugins_of
+from alignup.node.inputs import plugins_of
+from alignup.node.node import Node
 
 __all__ = ["Node", "plugins_of"]

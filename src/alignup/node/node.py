@@ -21,16 +21,7 @@ from alignup.machine.device_inventory import Device, decode_inventory
 from alignup.machine.load import machine_with_devices_from_dict
 from alignup.machine.loaded import EXTRA_KEYS, mapping_under
 from alignup.machine.machine import Machine, machine_from_dict
-from alignup.node.inputs import (
-    check_keys,
-    has_policy,
-    is_set,
-    node_object_of,
-    own_policies,
-    plugins_of,
-    policy_of,
-    version_of,
-)
+from alignup.node import inputs
 from alignup.node.preview import can_preview, preview
 from alignup.providers.cpu.provider import cpu_provider
 from alignup.providers.devices.provider import DeviceProvider
@@ -54,7 +45,7 @@ if TYPE_CHECKING:
     from alignup.providers.devices.inventory import DevicePlugin, Preference
     from alignup.topology_manager.provider import HintProvider
 
-__all__ = ["Node", "plugins_of"]
+__all__ = ["Node"]
 
 
 class Node:
@@ -120,7 +111,7 @@ class Node:
 
             check_default_exclusive(single_numa_node_exclusive, "singleNUMANodeExclusive")
             self.config = labelled_config(self.config, self.labels)
-        policy, profile = policy_of(self.config, self.machine), self.config.profile
+        policy, profile = inputs.policy_of(self.config, self.machine), self.config.profile
         inventory = _checked_inventory(devices or {}, self.machine)
         pairing = None
         if pair:
@@ -147,7 +138,7 @@ class Node:
         )
         self._pod_policies: PodPolicies | None = None
         self._keeps_bindings = keep_refused_bindings
-        found = node_object_of({"nodeObject": node_object}) if isinstance(node_object, Mapping) else node_object
+        found = inputs.node_object_of({"nodeObject": node_object}) if isinstance(node_object, Mapping) else node_object
         self.node_object = found
         self.beyond_kubelet = beyond_kubelet
         self.whole_verdict = whole_verdict
@@ -185,23 +176,23 @@ class Node:
             raise InputError.at("the node", 'an object with "machine"', data)
         from alignup.text.typed import decode  # noqa: PLC0415  # msgspec is slow to import
 
-        check_keys(data, "a node")
-        loaded, known = machine_with_devices_from_dict(data), node_object_of(data)
+        inputs.check_keys(data, "a node")
+        loaded, known = machine_with_devices_from_dict(data), inputs.node_object_of(data)
         return cls(
             loaded.machine,
-            KubeletConfig.from_dict(loaded.kubelet, version=version_of(data, kubelet_version, known)),
+            KubeletConfig.from_dict(loaded.kubelet, version=inputs.version_of(data, kubelet_version, known)),
             loaded.devices,
-            {**(plugins or {}), **plugins_of(loaded.preferred_sets)},
+            {**(plugins or {}), **inputs.plugins_of(loaded.preferred_sets)},
             providers=providers,
             observer=observer,
             wrap=wrap,
             labels=decode(mapping_under(data, "labels"), dict[str, str], "labels") or (known.labels if known else None),
             single_numa_node_exclusive=data.get("singleNUMANodeExclusive") or "Required",
-            keep_refused_bindings=is_set(data, "keepRefusedBindings", default=True),
+            keep_refused_bindings=inputs.is_set(data, "keepRefusedBindings", default=True),
             node_object=known,
-            whole_verdict=is_set(data, "wholeVerdict", default=False),
+            whole_verdict=inputs.is_set(data, "wholeVerdict", default=False),
             resources=data.get("resources"),
-            dra_hints=is_set(data, "draHints", default=False),
+            dra_hints=inputs.is_set(data, "draHints", default=False),
         )
 
     @classmethod
@@ -446,10 +437,10 @@ class Node:
     def _decide(self, pod: Pod, *, observed: bool) -> tuple[Refusal | None, tuple[Pod, ...]]:
         """Return the refusal, None for an admission, and the pods that have to go for it."""
         manager = self.manager
-        own = own_policies(pod, self.config, self.machine) if self.beyond_kubelet else None
+        own = inputs.own_policies(pod, self.config, self.machine) if self.beyond_kubelet else None
         if own:
             refusal = manager.decide(pod, manager.policy, ContainerScope(own), observed=observed)
-        elif pod.annotations and has_policy(pod):
+        elif pod.annotations and inputs.has_policy(pod):
             refusal = self.pod_policies.decide(pod, observed=observed)
         else:
             refusal = manager.decide(pod, manager.policy, manager.scope, observed=observed)

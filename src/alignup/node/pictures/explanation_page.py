@@ -8,16 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from alignup.machine.device_inventory import Device
-from alignup.node.explain.words import (
-    CONTAINER_COLUMNS,
-    RESOURCE_COLUMNS,
-    RESOURCE_NUMBERS,
-    amounts_in_words,
-    container_rows,
-    group_in_words,
-    in_common,
-    resource_rows,
-)
+from alignup.node.explain import words
 from alignup.node.pictures.page import fragment, heading, holders_table, listed, page, paragraph, scrolling, table
 from alignup.node.pictures.picture import Scene, draw
 from alignup.records import replace
@@ -54,7 +45,7 @@ def explanation_scene(explanation: Explanation) -> Scene:
         holdings,
         explanation.uid,
         {} if explanation.admitted else _remarks(explanation),
-        {one.resource: amounts_in_words(one) for one in explanation.resources if one.places},
+        {one.resource: words.amounts_in_words(one) for one in explanation.resources if one.places},
         explanation.cause,
     )
 
@@ -87,7 +78,7 @@ def _remark(part: ResourcePart, numa_id: int, places: Sequence[PlacePart]) -> st
         sets = [*part.offered.preferred, *part.offered.other]
         with_others = free and any(numa_id in one for one in sets)
         mark = "✓ " if (numa_id,) in sets else "○ " if with_others else "✗ "
-    in_words = amounts_in_words(part)
+    in_words = words.amounts_in_words(part)
     there = f"{in_words(free)} free" if any(place.capacity for place in places) else "none here"
     return f"{mark}{part.resource}: {in_words(part.asked or 0)} asked, {there}"
 
@@ -130,11 +121,11 @@ def _parts(explanation: Explanation) -> Iterator[Element]:
     for step in explanation.steps if explanation.admitted else explanation.steps[-1:]:
         yield from _step_parts(step)
     if holdings.memory_groups:
-        yield listed([group_in_words(one) for one in explanation.before.memory_groups])
-    name, cpus, got, missed = CONTAINER_COLUMNS
+        yield listed([words.group_in_words(one) for one in explanation.before.memory_groups])
+    name, cpus, got, missed = words.CONTAINER_COLUMNS
     got = got if explanation.admitted else f"{got} before the refusal"
     yield heading("Its containers", 3)
-    yield scrolling(table((name, cpus, got, missed), list(container_rows(explanation))))
+    yield scrolling(table((name, cpus, got, missed), list(words.container_rows(explanation))))
     if not explanation.admitted:
         there = tuple(one for one in holdings.containers if one.pod_uid != explanation.uid)
         holdings = replace(holdings, containers=there)
@@ -147,10 +138,10 @@ def _step_parts(step: Step) -> Iterator[Element]:
     """Yield one decision: what was asked, there and offered, the rule, and what the offers have in common."""
     yield heading("The pod as a whole" if step.container is None else f"Container {step.container}", 3)
     if step.resources:
-        rows = list(resource_rows(step.resources))
-        yield scrolling(table(RESOURCE_COLUMNS, rows, frozenset(RESOURCE_NUMBERS)))
+        rows = list(words.resource_rows(step.resources))
+        yield scrolling(table(words.RESOURCE_COLUMNS, rows, frozenset(words.RESOURCE_NUMBERS)))
     else:
         yield paragraph("requests nothing that is allocated by NUMA node")
     yield paragraph(f"rule: {step.rule}")
-    if common := in_common(step):
+    if common := words.in_common(step):
         yield paragraph(f"the offers have in common: {common}")

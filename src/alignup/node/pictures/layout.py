@@ -10,19 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.pci_devices import VENDORS, kind_of
-from alignup.node.pictures.boxes import (
-    CELL_FONT,
-    GAP,
-    Box,
-    Key,
-    drawable,
-    fitted,
-    framed,
-    group,
-    in_rows,
-    stacked,
-    text_width,
-)
+from alignup.node.pictures import boxes
 from alignup.text.byte_sizes import counted, short_bytes
 
 if TYPE_CHECKING:
@@ -32,7 +20,7 @@ if TYPE_CHECKING:
     from alignup.machine.machine import Machine
     from alignup.machine.numa_node import Core, NumaNode
 
-    Places = dict[tuple[int, ...], dict[str, list[Box]]]
+    Places = dict[tuple[int, ...], dict[str, list[boxes.Box]]]
     """The devices of each resource near a set of NUMA nodes, by kernel ids; () is near none, or any."""
 
 _WIDEST: Final = 2400
@@ -61,7 +49,7 @@ _BAR_HEIGHT: Final = 14
 
 def lay_out(
     machine: Machine, devices: Mapping[str, Sequence[Device]], remarks: Mapping[int, Sequence[str]] | None = None
-) -> Box:
+) -> boxes.Box:
     """Return the boxes of a machine and of the devices of each resource.
 
     Args:
@@ -73,20 +61,22 @@ def lay_out(
     rooms: dict[tuple[int, ...], list[NumaNode]] = {}
     for node, sockets in zip(machine.numa_nodes, _homes(machine), strict=True):
         rooms.setdefault(sockets, []).append(node)
-    boxes = [
+    drawn = [
         _socket_box(machine, sockets, nodes, places, remarks or {})
         for sockets, nodes in sorted(rooms.items(), key=lambda room: (not room[0], room[0]))
     ]
-    parts = [group(in_rows(boxes, _WIDEST, _BETWEEN))]
+    parts = [boxes.group(boxes.in_rows(drawn, _WIDEST, _BETWEEN))]
     for ids in sorted(ids for ids in places if len(ids) != 1):
         label = _near(ids)
-        parts.append(framed("apart", stacked(list(_device_boxes(ids, places[ids], _DEVICES_WIDTH))), label, label))
+        parts.append(
+            boxes.framed("apart", boxes.stacked(list(_device_boxes(ids, places[ids], _DEVICES_WIDTH))), label, label)
+        )
     if machine.unassigned_cores:
         label = "in no NUMA node: nothing is placed here"
-        parts.append(framed("apart", [_cores_box(machine.unassigned_cores)], label, label))
+        parts.append(boxes.framed("apart", [_cores_box(machine.unassigned_cores)], label, label))
     if machine.offline_cpus:
         parts.append(_text_box(f"offline: CPUs {CPUSet(machine.offline_cpus)}", parts[0].width))
-    return framed("machine", stacked(parts, _BETWEEN), padding=_BETWEEN)
+    return boxes.framed("machine", boxes.stacked(parts, _BETWEEN), padding=_BETWEEN)
 
 
 def _homes(machine: Machine) -> list[tuple[int, ...]]:
@@ -111,41 +101,43 @@ def _socket_box(
     nodes: Sequence[NumaNode],
     places: Places,
     remarks: Mapping[int, Sequence[str]],
-) -> Box:
+) -> boxes.Box:
     """Return a socket, or the sockets whose nodes have cores of several, or no socket, with NUMA nodes."""
     seen = [node for node in nodes if node.cores or node.memory or (node.id,) in places or node.id in remarks]
     seen.sort(key=lambda node: not node.cores)
-    boxes = [_node_box(machine, node, places.get((node.id,), {}), remarks.get(node.id, ())) for node in seen]
-    blocks = [group(in_rows(boxes, _WIDEST_SOCKET))] if boxes else []
+    drawn = [_node_box(machine, node, places.get((node.id,), {}), remarks.get(node.id, ())) for node in seen]
+    blocks = [boxes.group(boxes.in_rows(drawn, _WIDEST_SOCKET))] if drawn else []
     empty = CPUSet(node.id for node in nodes if node not in seen)
     if empty:
         text = f"NUMA node{'' if len(empty) == 1 else 's'} {str(empty).replace(',', ', ')}: no CPUs, no memory"
-        width = min(text_width(text, CELL_FONT), _DEVICES_WIDTH)
+        width = min(boxes.text_width(text, boxes.CELL_FONT), _DEVICES_WIDTH)
         blocks.append(_text_box(text, max([width, *(block.width for block in blocks)])))
     label = f"socket{'' if len(sockets) == 1 else 's'} {', '.join(map(str, sockets))}"
     if not sockets:
         label = "NUMA nodes without CPUs"
     cores = [core for node in nodes for core in node.cores]
     title = f"{label}: {len(cores)} cores, CPUs {_cpus_of(cores)}" if cores else label
-    return framed("socket", stacked(blocks), label, title)
+    return boxes.framed("socket", boxes.stacked(blocks), label, title)
 
 
-def _node_box(machine: Machine, node: NumaNode, near: Mapping[str, list[Box]], remarks: Sequence[str]) -> Box:
+def _node_box(
+    machine: Machine, node: NumaNode, near: Mapping[str, list[boxes.Box]], remarks: Sequence[str]
+) -> boxes.Box:
     """Return a NUMA node with remarks on it, and its cores, memory and devices."""
     cores = [_cores_box(node.cores)] if node.cores else []
-    told = [min(text_width(one, CELL_FONT), _WIDEST_REMARK) for one in remarks]
+    told = [min(boxes.text_width(one, boxes.CELL_FONT), _WIDEST_REMARK) for one in remarks]
     width = max([_NARROWEST, *(block.width for block in cores), *told])
-    blocks = [group(stacked([_text_box(remark, width) for remark in remarks], 0))] if remarks else []
+    blocks = [boxes.group(boxes.stacked([_text_box(remark, width) for remark in remarks], 0))] if remarks else []
     blocks += [*cores, *_memory_bars(node, width), *_device_boxes((node.id,), near, width)]
     cpus = _cpus_of(node.cores)
     parts = [f"{counted(len(cpus), 'CPU')}: {cpus}" if cpus else "no CPUs", f"{short_bytes(node.memory)} memory"]
     if machine.distance_matrix:
         parts.append(f"distances {' '.join(map(str, node.distances))}")
     label = f"NUMA node {node.id}"
-    return framed("node", stacked(blocks), label, f"{label}: {'; '.join(parts)}", key=("node", node.id))
+    return boxes.framed("node", boxes.stacked(blocks), label, f"{label}: {'; '.join(parts)}", key=("node", node.id))
 
 
-def _memory_bars(node: NumaNode, width: int) -> Iterator[Box]:
+def _memory_bars(node: NumaNode, width: int) -> Iterator[boxes.Box]:
     """Yield a bar for each type of memory that the node has."""
     pages = [
         (f"hugepages-{one.size}", one.size_bytes * one.count, f"{one.count} x {one.size}") for one in node.hugepages
@@ -157,28 +149,28 @@ def _memory_bars(node: NumaNode, width: int) -> Iterator[Box]:
             yield _bar_box(text, title, ("memory", node.id, kind), width)
 
 
-def _cores_box(cores: Sequence[Core]) -> Box:
+def _cores_box(cores: Sequence[Core]) -> boxes.Box:
     """Return cores by the L3 caches that they share, where these are known."""
     caches: dict[tuple[int, int | None], list[Core]] = {}
     for core in cores:
         caches.setdefault((core.socket, core.l3), []).append(core)
     blocks = []
     for (_, l3), members in sorted(caches.items(), key=lambda cache: (cache[0][0], cache[0][1] or 0)):
-        block = in_rows([_core_box(core) for core in members], _WIDEST_CORES, _BETWEEN_CORES)
+        block = boxes.in_rows([_core_box(core) for core in members], _WIDEST_CORES, _BETWEEN_CORES)
         title = f"L3 cache {l3}: CPUs {_cpus_of(members)}"
-        blocks.append(group(block) if l3 is None else framed("l3", block, f"L3 {l3}", title, padding=4))
-    return group(in_rows(blocks, _WIDEST_CORES))
+        blocks.append(boxes.group(block) if l3 is None else boxes.framed("l3", block, f"L3 {l3}", title, padding=4))
+    return boxes.group(boxes.in_rows(blocks, _WIDEST_CORES))
 
 
-def _core_box(core: Core) -> Box:
+def _core_box(core: Core) -> boxes.Box:
     """Return a core: its CPUs below each other."""
     siblings = "" if len(core.cpus) == 1 else f", core of CPUs {CPUSet(core.cpus)}"
     cache = "" if core.l3 is None else f", L3 {core.l3}"
     cells = [
-        Box("cpu", *_CPU, str(cpu), f"CPU {cpu}{siblings}{cache}, socket {core.socket}", ("cpu", cpu))
+        boxes.Box("cpu", *_CPU, str(cpu), f"CPU {cpu}{siblings}{cache}, socket {core.socket}", ("cpu", cpu))
         for cpu in core.cpus
     ]
-    return framed("core", stacked(cells, 0), padding=_CORE_PADDING)
+    return boxes.framed("core", boxes.stacked(cells, 0), padding=_CORE_PADDING)
 
 
 def _cpus_of(cores: Iterable[Core]) -> CPUSet:
@@ -190,11 +182,11 @@ def _devices_by_place(machine: Machine, devices: Mapping[str, Sequence[Device]])
     """Return what is near each set of NUMA nodes: devices of a resource, and PCI devices that are no resource's."""
     places: Places = {}
 
-    def add(numa_nodes: Iterable[int], resource: str, kind: str, label: str, title: str, key: Key = ()) -> None:
+    def add(numa_nodes: Iterable[int], resource: str, kind: str, label: str, title: str, key: boxes.Key = ()) -> None:
         near = tuple(sorted(set(numa_nodes)))
-        room = min(text_width(drawable(label), CELL_FONT), _WIDEST_CHIP) + 8
-        label = fitted(label, room - 6, CELL_FONT)
-        box = Box(kind, room + _SIGN_WIDTH if key else room, _CHIP_HEIGHT, label, drawable(title), key)
+        room = min(boxes.text_width(boxes.drawable(label), boxes.CELL_FONT), _WIDEST_CHIP) + 8
+        label = boxes.fitted(label, room - 6, boxes.CELL_FONT)
+        box = boxes.Box(kind, room + _SIGN_WIDTH if key else room, _CHIP_HEIGHT, label, boxes.drawable(title), key)
         places.setdefault(near, {}).setdefault(resource, []).append(box)
 
     for resource, found in sorted(devices.items()):
@@ -222,24 +214,24 @@ def _near(numa_nodes: Iterable[int]) -> str:
     return f"near NUMA node{'' if len(ids) == 1 else 's'} {', '.join(map(str, ids))}"
 
 
-def _device_boxes(numa_nodes: tuple[int, ...], near: Mapping[str, list[Box]], width: int) -> Iterator[Box]:
+def _device_boxes(numa_nodes: tuple[int, ...], near: Mapping[str, list[boxes.Box]], width: int) -> Iterator[boxes.Box]:
     """Yield each resource's devices near a place, or one bar for many; `width` is exceeded by a single device only."""
     for resource, chips in near.items():
         many = counted(len(chips), "device")
         found = (
             _bar_box(many, f"{resource}: {many}, {_near(numa_nodes)}", ("devices", resource, *numa_nodes), width)
             if len(chips) > _MOST_CHIPS
-            else group(in_rows(chips, width, GAP - 2))
+            else boxes.group(boxes.in_rows(chips, width, boxes.GAP - 2))
         )
-        yield group(stacked([_text_box(resource, width), found], 1))
+        yield boxes.group(boxes.stacked([_text_box(resource, width), found], 1))
 
 
-def _bar_box(text: str, title: str, key: Key, width: int) -> Box:
+def _bar_box(text: str, title: str, key: boxes.Key, width: int) -> boxes.Box:
     """Return a bar whose parts are to show amounts, with a line of text above it."""
-    line = Box("told", width, _TEXT_HEIGHT, text, title, ("told", *key))
-    return group(stacked([line, Box("bar", width, _BAR_HEIGHT, "", title, key)], 1))
+    line = boxes.Box("told", width, _TEXT_HEIGHT, text, title, ("told", *key))
+    return boxes.group(boxes.stacked([line, boxes.Box("bar", width, _BAR_HEIGHT, "", title, key)], 1))
 
 
-def _text_box(text: str, width: int) -> Box:
+def _text_box(text: str, width: int) -> boxes.Box:
     """Return a line of text, cut to a width."""
-    return Box("text", width, _TEXT_HEIGHT, fitted(text, width, CELL_FONT), drawable(text))
+    return boxes.Box("text", width, _TEXT_HEIGHT, boxes.fitted(text, width, boxes.CELL_FONT), boxes.drawable(text))

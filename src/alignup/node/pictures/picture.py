@@ -7,20 +7,9 @@ from typing import TYPE_CHECKING, Final
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.machine import Machine, summary
 from alignup.node.holdings import ContainerHolding, Holdings, holdings_of
+from alignup.node.pictures import overlay
 from alignup.node.pictures.boxes import FONT, Box, fitted, framed, group, stacked, wrapped
 from alignup.node.pictures.layout import lay_out
-from alignup.node.pictures.overlay import (
-    RESERVED,
-    Layer,
-    Sign,
-    amounts_layer,
-    holding_layer,
-    legend,
-    patterns,
-    places_of,
-    reserved_layer,
-    signs_of,
-)
 from alignup.node.pictures.page import heading, page, paragraph, scrolling, table
 from alignup.node.pictures.svg import box_layers, picture, svg_document
 from alignup.records import Record, field, replace
@@ -59,9 +48,9 @@ class Scene(Record):
     """False: title and subtitle stand elsewhere on the page."""
 
     @property
-    def signs(self) -> dict[str, Sign]:
+    def signs(self) -> dict[str, overlay.Sign]:
         """The sign of each pod that holds something, by uid."""
-        return signs_of(one.pod_uid for one in self.holders)
+        return overlay.signs_of(one.pod_uid for one in self.holders)
 
     @property
     def holders(self) -> list[ContainerHolding]:
@@ -81,13 +70,16 @@ def draw(scene: Scene) -> Element:
         boxes = group(stacked([_heading(scene, max(boxes.width, _LEAST_WIDTH)), boxes]))
     if scene.holdings is None:
         return assembled(scene, boxes, [], None)
-    places, signs = places_of(boxes), scene.signs
+    places, signs = overlay.places_of(boxes), scene.signs
     # the subject comes last, so that no neighbour hides its lines
     holders = sorted(scene.holders, key=lambda one: one.pod_uid == scene.subject)
     layers = [
-        reserved_layer(places, scene.holdings.reserved_cpus),
-        amounts_layer(places, scene.holdings, signs, scene.subject, words=scene.words),
-        *(holding_layer(places, one, signs[one.pod_uid], is_subject=one.pod_uid == scene.subject) for one in holders),
+        overlay.reserved_layer(places, scene.holdings.reserved_cpus),
+        overlay.amounts_layer(places, scene.holdings, signs, scene.subject, words=scene.words),
+        *(
+            overlay.holding_layer(places, one, signs[one.pod_uid], is_subject=one.pod_uid == scene.subject)
+            for one in holders
+        ),
     ]
     names = {signs[one.pod_uid]: one.pod for one in scene.holders}
     return assembled(scene, boxes, layers, names, signs.get(scene.subject))
@@ -104,10 +96,10 @@ def _heading(scene: Scene, width: int) -> Box:
 def assembled(
     scene: Scene,
     boxes: Box,
-    layers: Sequence[Layer],
-    names: Mapping[Sign, str] | None,
-    subject: Sign | None = None,
-    further: Iterable[Sign] = (),
+    layers: Sequence[overlay.Layer],
+    names: Mapping[overlay.Sign, str] | None,
+    subject: overlay.Sign | None = None,
+    further: Iterable[overlay.Sign] = (),
 ) -> Element:
     """Return the picture of a machine with layers upon it.
 
@@ -120,17 +112,17 @@ def assembled(
         further: signs in the layers that the legend does not name.
     """
     width, height = max(boxes.width, _LEAST_WIDTH), boxes.height
-    all_layers = [Layer(*box_layers(boxes)), *layers]
-    used: list[Sign] = []
+    all_layers = [overlay.Layer(*box_layers(boxes)), *layers]
+    used: list[overlay.Sign] = []
     if names is not None:
-        box, layer = legend(names, subject, width)
+        box, layer = overlay.legend(names, subject, width)
         for element in (layer.shapes, layer.texts):
             element.set("transform", f"translate(0 {height})")
         all_layers.append(layer)
         height += box.height
-        used = [RESERVED, *names, *further]
+        used = [overlay.RESERVED, *names, *further]
     drawn = [*(one.shapes for one in all_layers), *(one.texts for one in all_layers)]
-    return picture(width, height, scene.title, drawn, patterns(used))
+    return picture(width, height, scene.title, drawn, overlay.patterns(used))
 
 
 def machine_page(scene: Scene) -> str:
