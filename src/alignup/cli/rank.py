@@ -79,7 +79,12 @@ def command(
     if resources:
         cluster = with_claims(cluster, resources)
     asking = expanded(live_pods(read_pods(pods), None, one_node=False), 1)
-    members = nodes_to_fill(cluster, nodes or "-", version) if counts and koordinator_profile is None else ()
+    members: Sequence[Node] = ()
+    if counts and koordinator_profile is None:
+        if not cluster.nodes and nodes == "-":
+            raise click.UsageError("--replicas needs a file, got standard input, which is read only once")
+        # made up where only amounts are known
+        members = cluster.nodes or load_cluster(nodes or "-", version, can_admit=True).nodes
     fit, most = Fit(cluster), 0
     for number, pod in enumerate(asking):
         replicas: dict[str, int] = {}
@@ -295,32 +300,16 @@ def koordinator_dict(cluster: Cluster, pod: Pod, profile: str, top: int) -> dict
     return answer_dict(cluster, pod, ranking, best, {"koordinatorProfile": profile}) | {"exact": bool(cluster.nodes)}
 
 
-def nodes_to_fill(cluster: Cluster, name: str, version: KubeletVersion | None) -> tuple[Node, ...]:
-    """Return nodes that can admit pods, made up where only amounts are known.
-
-    Args:
-        cluster: as it was read.
-        name: the name of its file.
-        version: see `load_cluster`.
-
-    Raises:
-        UsageError: they would have to be read from standard input a second time.
-    """
-    if cluster.nodes:
-        return cluster.nodes
-    if name == "-":
-        raise click.UsageError("--replicas needs a file, got standard input, which is read only once")
-    return load_cluster(name, version, can_admit=True).nodes
-
-
 def replicas_dict(replicas: Mapping[str, int]) -> dict[str, Any]:
     """Return counts of replicas in JSON's types: in all, and by node those that take any; nothing without counts."""
-    if not replicas:
-        return {}
-    return {
-        "replicas": sum(replicas.values()),
-        "replicasByNode": {name: count for name, count in replicas.items() if count},
-    }
+    return (
+        {}
+        if not replicas
+        else {
+            "replicas": sum(replicas.values()),
+            "replicasByNode": {name: count for name, count in replicas.items() if count},
+        }
+    )
 
 
 def replicas_text(replicas: Mapping[str, int], top: int) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from alignup.cluster.node_totals import Fit
 from alignup.errors import InputError
-from alignup.koordinator.effective import Status, StatusCode, declared_node_policy
+from alignup.koordinator.effective import KUBELET_NAMES, Status, StatusCode, declared_node_policy
 from alignup.koordinator.occupancy import NOTHING_HELD
 from alignup.koordinator.scheduling import Demand, NodeView, PlacedPod, Profile, Verdict, evaluate, make_profile
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
@@ -24,13 +24,7 @@ if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod
     from alignup.node import Node
 
-REPORTED: Final = {
-    "best-effort": "BestEffort",
-    "restricted": "Restricted",
-    "single-numa-node": "SingleNUMANodePodLevel",
-}
-"""How a NodeResourceTopology object reports the kubelet's policies, as far as Koordinator reads them."""
-
+_NAMES: Final = {kubelets: own for own, kubelets in KUBELET_NAMES.items()}
 _THOUSANDTHS: Final = 1000
 
 
@@ -112,13 +106,13 @@ def _verdict(cluster: Cluster, index: int, pod: Pod, asked: Mapping[str, int], r
     if not cluster.nodes:
         row = cluster.rows[index]
         scope = "pod" if row.pod_scope else "container"
-        policy = declared_node_policy({}, [_reported(TOPOLOGY_POLICIES[row.policy], scope, rules)])
+        policy = _policy(TOPOLOGY_POLICIES[row.policy], scope, rules)
         demands = [_counted(cluster, index, name, asked.get(name, 0)) for name in ("cpu", "memory", *asked)]
         return evaluate(pod.annotations, _once(demands), NodeView(policy, row.numa_nodes, NOTHING_HELD), rules)
     node = cluster.nodes[index]
     config = node.config
-    reported = _reported(config.topology_manager_policy, config.topology_manager_scope, rules)
-    policy = declared_node_policy(node.labels, [reported])
+    reported = _policy(config.topology_manager_policy, config.topology_manager_scope, rules)
+    policy = declared_node_policy(node.labels) or reported
     holders = {f"{one.namespace}/{one.name}": rules.holds(_placed(node, one, policy, rules)) for one in node.pods}
     occupancy = NOTHING_HELD
     for held in holders.values():
@@ -134,11 +128,10 @@ def _verdict(cluster: Cluster, index: int, pod: Pod, asked: Mapping[str, int], r
     return evaluate(pod.annotations, _once(demands), view, rules, node.single_numa_node_exclusive)
 
 
-def _reported(policy: str, scope: str, rules: Profile) -> str:
-    """Return a kubelet's policy as it is reported; the scheduler knows single-numa-node in pod scope only."""
-    if policy == "single-numa-node" and scope != "pod" and not rules.knows_container_scope:
-        return "SingleNUMANodeContainerLevel"
-    return REPORTED.get(policy, "None")
+def _policy(policy: str, scope: str, rules: Profile) -> str:
+    """Return a kubelet's policy in Koordinator's words; the scheduler knows single-numa-node in pod scope only."""
+    is_known = policy != "single-numa-node" or scope == "pod" or rules.knows_container_scope
+    return _NAMES[policy] if is_known else ""
 
 
 def _placed(node: Node, pod: Pod, policy: str, rules: Profile) -> PlacedPod:

@@ -229,9 +229,6 @@ def _object(data: Any, place: str) -> Topology | NodeObject:
         return node_object(data, place)
     if not isinstance(data, Mapping) or data.get("kind", _KIND) != _KIND:
         raise InputError.at(f"{place}, kind", _KIND, data.get("kind") if isinstance(data, Mapping) else data)
-    version = data.get("apiVersion", _GROUP)
-    if not isinstance(version, str) or version.split("/", maxsplit=1)[0] != _GROUP:
-        raise InputError.at(f"{place}, apiVersion", f"{_GROUP}/v1alpha2", version)
     return _described(decode(data, _Object, place), place)
 
 

@@ -228,18 +228,26 @@ def with_api(kubeconfig: str | None, work: Callable[[Api], Awaitable[_T]], conte
     return asyncio.run(connected())
 
 
+@contextmanager
+def accepting(*statuses: int) -> Iterator[None]:
+    """End a block, without an error, at an answer with one of these statuses."""
+    try:
+        yield
+    except ApiError as error:
+        if error.status not in statuses:
+            raise
+
+
 async def write_object(api: Api, collection: str, name: str, body: bytes) -> None:
     """Merge an object into the one of its name, or create it.
 
     Raises:
         ApiError: the server refuses, or does not answer.
     """
-    try:
+    with accepting(MISSING):
         await api.request("PATCH", object_path(collection, name), body, content_type=MERGE)
-    except ApiError as error:
-        if error.status != MISSING:
-            raise
-        await api.request("POST", collection, body)
+        return
+    await api.request("POST", collection, body)
 
 
 async def write_event(
@@ -271,11 +279,8 @@ async def write_event(
         "count": 1,
     }
     path = object_path("/api/v1/namespaces", about.namespace, "events")
-    try:
+    with accepting(*((CONFLICT,) if once else ())):
         await api.request("POST", path, msgspec.json.encode(event))
-    except ApiError as error:
-        if not once or error.status != CONFLICT:
-            raise
 
 
 def _refused(method: str, path: str, status: int, body: bytes) -> ApiError:

@@ -33,7 +33,6 @@ from alignup.scheduler.extender_wire import (
     decode_batch,
     decode_binding,
     decode_preemption,
-    encode_bound,
     encode_error,
     encode_filtered,
     encode_preemption,
@@ -129,7 +128,7 @@ class _Handlers:
 
     async def bind(self, args: Binding) -> bytes:
         """Answer `/bind`."""
-        return encode_bound(await self._extender.bind(args))
+        return encode_error(await self._extender.bind(args))
 
     async def health(self, _request: web.Request) -> web.Response:
         """Answer `/healthz`: whether the whole cluster has been seen, be it as a standby."""

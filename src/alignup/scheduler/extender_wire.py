@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import resource
 import signal
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
@@ -24,11 +23,6 @@ if TYPE_CHECKING:
     from alignup.scheduler.extender_answers import Filtered
 
 _T = TypeVar("_T", bound=msgspec.Struct)
-_GO_NAMES: Final = {
-    "ExtenderArgs": "ExtenderArgs",
-    "PreemptionArgs": "ExtenderPreemptionArgs",
-    "Binding": "ExtenderBindingArgs",
-}
 
 
 class _NodeList(msgspec.Struct, gc=False):
@@ -145,7 +139,7 @@ def decode_args(data: bytes) -> ExtenderArgs:
     Raises:
         InputError: it is none, or of too many nodes.
     """
-    found = _decoded(data, _ARGS, ExtenderArgs, lambda args: args.node_names is None and args.nodes is None)
+    found = _decoded(data, _ARGS, "ExtenderArgs", lambda args: args.node_names is None and args.nodes is None)
     _check_requests(found.pod)
     items = (found.nodes.items if found.nodes else None) or ()
     _check_count("nodes", max(len(found.node_names or ()), len(items)))
@@ -160,7 +154,9 @@ def decode_preemption(data: bytes) -> PreemptionArgs:
     Raises:
         InputError: it is none, or of too many nodes or victims.
     """
-    found = _decoded(data, _PREEMPTION, PreemptionArgs, lambda args: not any(one.uids for one in args.by_node.values()))
+    found = _decoded(
+        data, _PREEMPTION, "ExtenderPreemptionArgs", lambda args: not any(one.uids for one in args.by_node.values())
+    )
     _check_requests(found.pod)
     counts = [len(one.pods or ()) for one in found.by_node.values()]
     _check_count("nodes", len(counts))
@@ -188,7 +184,7 @@ def decode_binding(data: bytes) -> Binding:
     Raises:
         InputError: it is none.
     """
-    return _decoded(data, _BINDING, Binding, lambda _: False)
+    return _decoded(data, _BINDING, "ExtenderBindingArgs", lambda _: False)
 
 
 def _check_count(what: str, count: int, most: int = MOST_NAMES) -> None:
@@ -220,16 +216,16 @@ def _check_parts(data: bytes) -> None:
             _check_count("nodes", bytes(text).count(b",") + 1)
 
 
-def _decoded(data: bytes, decoder: msgspec.json.Decoder[_T], form: type[_T], lacks_all: Callable[[_T], bool]) -> _T:
+def _decoded(data: bytes, decoder: msgspec.json.Decoder[_T], name: str, lacks_all: Callable[[_T], bool]) -> _T:
     """Return the decoded question, with keys of any case.
 
     Args:
         data: the body.
         decoder: decodes keys in Go's case.
-        form: what it makes.
+        name: of what it makes, in Go.
         lacks_all: whether a question asks about nothing, as one does whose keys are in another case.
     """
-    expected = f"the JSON of {_GO_NAMES[form.__name__]}"
+    expected = f"the JSON of {name}"
     check_levels(data, expected)
     try:
         if len(data) > LARGEST_POD:
@@ -238,13 +234,13 @@ def _decoded(data: bytes, decoder: msgspec.json.Decoder[_T], form: type[_T], lac
         if not lacks_all(found):
             return found
     except _NOT_DECODED as error:
-        try:
-            return decoder.decode(msgspec.json.encode(_recased(_ANY_KEYS.decode(data))))
-        except _NOT_DECODED:
-            raise InputError(f"expected {expected}: {error}") from error
-    with suppress(*_NOT_DECODED):
+        found, why = None, str(error)
+    try:
         return decoder.decode(msgspec.json.encode(_recased(_ANY_KEYS.decode(data))))
-    return found
+    except _NOT_DECODED as error:
+        if found is None:
+            raise InputError(f"expected {expected}: {why}") from error
+        return found
 
 
 def _recased(fields: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
@@ -279,7 +275,7 @@ def encode_filtered(found: Filtered, args: ExtenderArgs) -> bytes:
 
 
 def encode_error(message: str) -> bytes:
-    """Return the answer of `filter` to a question that cannot be answered."""
+    """Return the answer of `bind`, empty: it is done; and that of `filter` to a question that cannot be answered."""
     return msgspec.json.encode({"Error": message})
 
 
@@ -302,8 +298,3 @@ def victims_told(victims: Mapping[str, tuple[list[str], int | None]], asked: Map
 def encode_preemption(told: Mapping[str, Any]) -> bytes:
     """Return the answer of `preempt`, by node what `victims_told` returns."""
     return _ENCODE({"NodeNameToMetaVictims": told})
-
-
-def encode_bound(error: str = "") -> bytes:
-    """Return the answer of `bind`; empty: it is done."""
-    return msgspec.json.encode({"Error": error})

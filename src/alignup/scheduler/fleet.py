@@ -12,6 +12,8 @@ import asyncio
 from collections import deque
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -33,6 +35,7 @@ from alignup.scheduler.api_client import (
     TOPOLOGIES,
     Api,
     ApiError,
+    accepting,
     object_path,
     pod_path,
     write_object,
@@ -173,19 +176,21 @@ class FleetNode:
         return {
             "capacity": _quantities(self.capacity),
             "allocatable": _quantities(self.allocatable),
-            "conditions": [
-                {
-                    "type": "Ready",
-                    "status": "True",
-                    "reason": "KubeletReady",
-                    "message": "alignup fleet is posting ready status",
-                    "lastHeartbeatTime": moment,
-                    "lastTransitionTime": moment,
-                }
-            ],
+            "conditions": [{**one, "lastHeartbeatTime": moment} for one in _conditions("ready", moment)],
             "addresses": [{"type": "Hostname", "address": self.name}],
-            "nodeInfo": _node_info(f"v{self.node.config.version}.0"),
+            "nodeInfo": {**_shapes()["nodeInfo"], "kubeletVersion": f"v{self.node.config.version}.0"},
         }
+
+
+@cache
+def _shapes() -> Mapping[str, Any]:
+    """Return what is the same in every status."""
+    shapes: Mapping[str, Any] = msgspec.json.decode(Path(__file__).with_name("fleet.json").read_bytes())
+    return shapes
+
+
+def _conditions(name: str, moment: str) -> list[dict[str, str]]:
+    return [{**one, "lastTransitionTime": moment} for one in _shapes()[name]]
 
 
 def _is_told(container: Container) -> bool:
@@ -215,18 +220,6 @@ def _quantities(amounts: Mapping[str, int]) -> dict[str, str]:
     return {name: f"{amount}m" if name == "cpu" else str(amount) for name, amount in amounts.items()}
 
 
-def _node_info(version: str) -> dict[str, str]:
-    """Return the fields that a NodeSystemInfo must have."""
-    names = ("machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "kubeProxyVersion")
-    fixed = {
-        "architecture": "amd64",
-        "operatingSystem": "linux",
-        "containerRuntimeVersion": "alignup://fleet",
-        "kubeletVersion": version,
-    }
-    return {**dict.fromkeys(names, ""), **fixed}
-
-
 def rejected_status(rejection: Rejection, moment: str) -> dict[str, Any]:
     """Return the status of a pod that its kubelet rejected."""
     return {
@@ -239,21 +232,12 @@ def rejected_status(rejection: Rejection, moment: str) -> dict[str, Any]:
 
 def running_status(pod: PodObject, moment: str) -> dict[str, Any]:
     """Return the status of a pod whose containers run."""
-    types = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
     return {
         "phase": "Running",
         "startTime": moment,
-        "conditions": [{"type": one, "status": "True", "lastTransitionTime": moment} for one in types],
+        "conditions": _conditions("running", moment),
         "containerStatuses": [
-            {
-                "name": one.name,
-                "state": {"running": {"startedAt": moment}},
-                "ready": True,
-                "started": True,
-                "restartCount": 0,
-                "image": "none",
-                "imageID": "",
-            }
+            {"name": one.name, "state": {"running": {"startedAt": moment}}, **_shapes()["container"]}
             for one in pod.spec.containers
         ],
     }
@@ -261,12 +245,7 @@ def running_status(pod: PodObject, moment: str) -> dict[str, Any]:
 
 def ended_status(phase: str, moment: str) -> dict[str, Any]:
     """Return the status of a pod whose containers have ended, as `Succeeded` or `Failed`."""
-    types = ("Ready", "ContainersReady")
-    conditions = [
-        {"type": one, "status": "False", "reason": "PodCompleted", "lastTransitionTime": moment} for one in types
-    ]
-    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": moment}
-    return {"phase": phase, "conditions": [*conditions, scheduled]}
+    return {"phase": phase, "conditions": _conditions("ended", moment)}
 
 
 DURATION: Final = "alignup.dev/duration"
@@ -472,21 +451,15 @@ class Fleet:
         # the uid lets the server refuse a status that is meant for an earlier pod of the name
         body = msgspec.json.encode({"metadata": {"uid": metadata.uid}, "status": status})
         path = pod_path(metadata.namespace, metadata.name, "status")
-        try:
+        with accepting(*(() if metadata.uid in self._pods else (CONFLICT,))):
             await self._api.request("PATCH", path, body, content_type=MERGE)
-        except ApiError as error:
-            if error.status != CONFLICT or metadata.uid in self._pods:
-                raise
 
     async def _delete(self, found: PodObject) -> None:
         metadata = found.metadata
         body = {"gracePeriodSeconds": 0, "preconditions": {"uid": metadata.uid}}
         path = pod_path(metadata.namespace, metadata.name)
-        try:
+        with accepting(CONFLICT):  # the pod is gone, and another one has its name
             await self._api.request("DELETE", path, msgspec.json.encode(body))
-        except ApiError as error:
-            if error.status != CONFLICT:  # the pod is gone, and another one has its name
-                raise
 
     # Nodes.
 
@@ -538,13 +511,10 @@ class Fleet:
 
     async def _made(self, path: str, body: Mapping[str, Any]) -> bool:
         """Make an object; return whether there was none of its name."""
-        try:
+        with accepting(CONFLICT):
             await self._api.request("POST", path, msgspec.json.encode(body))
-        except ApiError as error:
-            if error.status != CONFLICT:
-                raise
-            return False
-        return True
+            return True
+        return False
 
     async def _renew_status(self, node: FleetNode) -> None:
         body = msgspec.json.encode({"status": node.node_status(_now())})

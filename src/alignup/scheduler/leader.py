@@ -19,7 +19,7 @@ import msgspec
 
 from alignup.errors import AlignupError
 from alignup.records import Record
-from alignup.scheduler.api_client import CONFLICT, MERGE, MISSING, Api, ApiError, object_path
+from alignup.scheduler.api_client import CONFLICT, MERGE, MISSING, Api, accepting, object_path
 from alignup.scheduler.objects import Metadata, decode_pod
 from alignup.scheduler.watch import decode_list
 from alignup.text.json_text import decode_json
@@ -162,13 +162,10 @@ class Leader:
             self._renewed = begun  # not later than the server counts
 
     async def _get(self) -> _Lease | None:
-        try:
+        with accepting(MISSING):
             text = await self._api.request("GET", object_path(self._collection, self._name))
-        except ApiError as error:
-            if error.status == MISSING:
-                return None
-            raise
-        return decode_json(text, "a Lease", decode=_LEASE.decode)
+            return decode_json(text, "a Lease", decode=_LEASE.decode)
+        return None
 
     async def _put(self, spec: _Spec, version: str | None) -> bool:
         """Create the lease, or replace the version that was read; return whether no other process was faster."""
@@ -180,13 +177,10 @@ class Leader:
             "spec": spec,
         }
         path = self._collection if version is None else object_path(self._collection, self._name)
-        try:
+        with accepting(CONFLICT):
             await self._api.request("POST" if version is None else "PUT", path, msgspec.json.encode(body))
-        except ApiError as error:
-            if error.status == CONFLICT:
-                return False
-            raise
-        return True
+            return True
+        return False
 
     async def _release(self) -> None:
         """Write that the lease is free."""

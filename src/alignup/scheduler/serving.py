@@ -153,19 +153,16 @@ async def run_until_told(work: Coroutine[Any, Any, None], started: Callable[[], 
         started: called once signals are heard.
     """
     loop = asyncio.get_running_loop()
-    told = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told.set)
     task = asyncio.create_task(work)
-    waiting = asyncio.create_task(told.wait())
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, task.cancel)
     started()
     try:
-        await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
+        await asyncio.wait({task})
+        if not task.cancelled():
             task.result()
     finally:
-        for one in (task, waiting):
-            one.cancel()
-        await asyncio.gather(task, waiting, return_exceptions=True)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)

@@ -12,7 +12,7 @@ from alignup.scheduler.extender_wire import (
     decode_args,
     decode_binding,
     decode_preemption,
-    encode_bound,
+    encode_error,
     encode_filtered,
     encode_preemption,
     encode_scores,
@@ -107,5 +107,5 @@ def test_scores_are_a_bare_list() -> None:
 
 
 def test_a_binding_is_answered_with_an_error_or_none() -> None:
-    assert json.loads(encode_bound()) == {"Error": ""}
-    assert json.loads(encode_bound("why")) == {"Error": "why"}
+    assert json.loads(encode_error("")) == {"Error": ""}
+    assert json.loads(encode_error("why")) == {"Error": "why"}
