@@ -133,7 +133,8 @@ def _init_of(owner: _RecordType) -> Callable[..., None]:
         if one.init:
             arguments.append(f"{key}={default}" if has_default else key)
         if one.init or has_default:
-            body.append(f"    _set_{key}(self, {value})\n")
+            is_plain = "__setattr__" in owner.__dict__  # of a class that is not frozen
+            body.append(f"    self.{key} = {value}\n" if is_plain else f"    _set_{key}(self, {value})\n")
     if hasattr(owner, "__post_init__"):
         body.append("    self.__post_init__()\n")
     exec(f"def __init__({', '.join(arguments)}):\n{''.join(body) or '    pass'}", names)  # noqa: S102 - our own text

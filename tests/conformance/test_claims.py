@@ -13,7 +13,7 @@ import pytest
 
 from alignup.claims.cel_program import Program, program_of, variables_of
 from alignup.claims.gates import gates_of
-from alignup.claims.objects import Device
+from alignup.claims.objects import Amount, Device
 from alignup.claims.problem import AllocationError, Problem, Question, in_use
 from alignup.claims.read import read_claim, read_class, read_slice
 from alignup.claims.scenarios import answer_scenario, answer_selector
@@ -107,7 +107,7 @@ def test_selectors_cost_what_they_cost_the_scheduler() -> None:
     for line in lines("cel.jsonl.gz"):
         program = program_of(line["expression"])
         if "match" in line["expect"] and isinstance(program, Program):
-            device = decode({"name": "", **line["device"]}, Device)
+            device = decode({"name": "", **line["device"]}, Device, own=Amount)
             cost = program.matches(variables_of(line["driver"], device))[1]
             near += cost == line["expect"]["cost"]
             assert abs(cost - line["expect"]["cost"]) <= 15

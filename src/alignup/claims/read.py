@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from alignup.claims.objects import Allocated, Claim, Constraint, DeviceClass, NodeSelector, Request, Slice, Wire
+from alignup.claims.objects import Allocated, Amount, Claim, Constraint, DeviceClass, NodeSelector, Request, Slice, Wire
 from alignup.errors import InputError, warn
 from alignup.kubernetes.manifest import IGNORED_CLAIMS, pod_from_manifest
 from alignup.kubernetes.node_object import NodeObject
@@ -168,7 +168,7 @@ def _object(document: object, place: str) -> _Object:
     Raises:
         InputError: it is malformed.
     """
-    found = decode(without_nulls(document), _Object, place)
+    found = decode(without_nulls(document), _Object, place, own=Amount)
     if not found.name:
         raise InputError.at(f"{place}: metadata.name", "a name", found.name)
     return found
@@ -185,7 +185,7 @@ def read_slice(document: object, place: str) -> Slice:
     if isinstance(devices, list):
         # v1beta1 has what a device is made of under a key of its own
         devices = [{**one, **one["basic"]} if _has_mapping(one, "basic") else one for one in devices]
-    return decode({**found.spec, "devices": devices, "name": found.name}, Slice, f"{place}: spec")
+    return decode({**found.spec, "devices": devices, "name": found.name}, Slice, f"{place}: spec", own=Amount)
 
 
 def _has_mapping(record: object, key: str) -> bool:
@@ -222,7 +222,7 @@ def _claim(found: _Object, place: str) -> Claim:
             for one in spec["devices"]["requests"]
         ]
         spec = {"devices": {**spec["devices"], "requests": requests}}
-    asked = decode(spec, _ClaimSpec, f"{place}: spec").devices
+    asked = decode(spec, _ClaimSpec, f"{place}: spec", own=Amount).devices
     allocation = found.status.allocation
     return Claim(
         found.name,

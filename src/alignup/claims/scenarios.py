@@ -16,7 +16,7 @@ from alignup.claims.cel_functions import CostExceededError, EvaluationError
 from alignup.claims.cel_program import program_of, variables_of
 from alignup.claims.cel_syntax import CompileError, NotUnderstood
 from alignup.claims.gates import NEWEST, gates_of
-from alignup.claims.objects import Allocated, Claim, Device, Wire
+from alignup.claims.objects import Allocated, Amount, Claim, Device, Wire
 from alignup.claims.problem import AllocationError, question_of
 from alignup.claims.read import Resources, read_claim, read_class, read_slice, without_nulls
 from alignup.kubernetes.node_object import node_object
@@ -108,7 +108,7 @@ def answer_selector(line: object, place: str) -> Mapping[str, Any]:
         InputError: the question is malformed.
     """
     wire = decode(without_nulls(line), _Selector, place)
-    device = decode({"name": "", **wire.device}, Device, f"{place}: device")
+    device = decode({"name": "", **wire.device}, Device, f"{place}: device", own=Amount)
     program = program_of(wire.expression)
     if isinstance(program, CompileError):
         return {"name": wire.name, "compileError": str(program)}

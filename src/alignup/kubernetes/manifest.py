@@ -33,7 +33,7 @@ _OS_LABEL: Final = "kubernetes.io/os"
 _CRITICAL_CLASSES: Final = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
 """The priority of the classes that every cluster has."""
 _RESIZABLE: Final = ("cpu", "memory")
-_ANY_AMOUNT: Final = frozenset({"cpu", "memory", "ephemeral-storage", "storage"})
+_COMPUTE: Final = frozenset(_RESIZABLE)
 
 
 def pod_from_manifest(manifest: Mapping[str, Any], place: str = "", stored_qos: QOSClass | None = None) -> Pod:
@@ -85,7 +85,12 @@ def pod_from_manifest(manifest: Mapping[str, Any], place: str = "", stored_qos: 
         wishes,
         None if spec.resources is None else Wish("", *_resources(spec.resources, f"{before}spec")),
         {} if wire.status is None else _allocated(wire.status, init_wishes + wishes, before),
-        _constraints(spec, (metadata.labels or {}).get(_OS_LABEL, ""), _claims(spec, wire.status), before),
+        _constraints(
+            spec,
+            metadata.labels.get(_OS_LABEL, "") if metadata.labels else "",
+            _claims(spec, wire.status) if spec.resource_claims else (),
+            before,
+        ),
         stored_qos,
     )
     return source.pod()
@@ -121,15 +126,12 @@ def _decoder() -> Callable[[object, str], PodWire]:
 
 def _constraints(spec: PodSpecWire, os_label: str, claims: tuple[PodClaim, ...], before: str) -> NodeConstraints:
     """Return what a pod demands of the node as a whole."""
-    demands = (
-        spec.node_name, spec.node_selector, spec.affinity, spec.tolerations, spec.os, spec.priority,
-        spec.priority_class_name, spec.overhead, os_label, claims,
-    )  # fmt: skip
-    containers = [
-        *(one for one in spec.init_containers or () if one.restart_policy == "Always"),
-        *(spec.containers or ()),
-    ]
-    if not any(demands) and spec.priority is None and not any(one.ports for one in containers):
+    with_ports = [one for one in spec.init_containers or () if one.ports and one.restart_policy == "Always"]
+    with_ports += [one for one in spec.containers or () if one.ports]
+    if not (
+        spec.node_name or spec.node_selector or spec.affinity or spec.tolerations or spec.os or os_label or claims
+        or spec.priority is not None or spec.priority_class_name or spec.overhead or with_ports
+    ):  # fmt: skip
         return ANY_NODE
     overhead = _quantities(spec.overhead or {}, f"{before}spec.overhead")
     priority = spec.priority
@@ -140,7 +142,7 @@ def _constraints(spec: PodSpecWire, os_label: str, claims: tuple[PodClaim, ...],
         node_selector=spec.node_selector or {},
         node_affinity=_required_terms(spec.affinity or {}, f"{before}spec.affinity"),
         tolerations=tuple(spec.tolerations or ()),
-        host_ports=tuple(_host_ports(containers, is_host_network=bool(spec.host_network))),
+        host_ports=tuple(_host_ports(with_ports, is_host_network=bool(spec.host_network))),
         os=str((spec.os or {}).get("name") or ""),
         os_label=os_label,
         claims=claims,
@@ -225,9 +227,8 @@ def _resources(resources: ResourcesWire, place: str) -> tuple[dict[str, int], di
             expected = f"at most the limit, {bounds[resource]!r}"
         if expected:
             raise InputError.at(f'{place}.resources.requests["{resource}"]', expected, requests[resource])
-    asked = wanted.keys() | limits.keys()
-    if not asked & {"cpu", "memory"} and any(map(is_hugepages, asked)):
-        raise InputError.at(f"{place}.resources", "cpu or memory next to hugepages", sorted(asked))
+    if _COMPUTE.isdisjoint(wanted) and _COMPUTE.isdisjoint(limits) and any(map(is_hugepages, (*wanted, *limits))):
+        raise InputError.at(f"{place}.resources", "cpu or memory next to hugepages", sorted({*wanted, *limits}))
     return wanted, limits
 
 
@@ -294,17 +295,15 @@ def _quantities(amounts: Mapping[str, Any], where: str) -> dict[str, int]:
         parsed[resource] = amount = parse_quantity(value, where, resource)
         if amount < 0:
             raise InputError.at(f'{where}["{resource}"]', "a quantity that is not negative", value)
-        if resource not in _ANY_AMOUNT:
-            _check_whole(resource, amount, f'{where}["{resource}"]', value)
+        if is_hugepages(resource):
+            _check_pages(resource, amount, f'{where}["{resource}"]', value)
+        elif amount % 10**9 and is_device(resource):
+            raise InputError.at(f'{where}["{resource}"]', "a whole number of devices", value)
     return parsed
 
 
-def _check_whole(resource: str, amount: int, where: str, value: object) -> None:
-    """Refuse an amount of devices or pages that is not a whole number of them."""
-    if is_device(resource):
-        if amount % 10**9:
-            raise InputError.at(where, "a whole number of devices", value)
-    else:
-        size = parse_quantity(resource.partition("-")[2], where)
-        if size <= 0 or size % 10**9 or whole_units(amount) * 10**9 % size:
-            raise InputError.at(where, "a whole number of pages of the size in the resource's name", value)
+def _check_pages(resource: str, amount: int, where: str, value: object) -> None:
+    """Refuse an amount of pages that is not a whole number of them."""
+    size = parse_quantity(resource.partition("-")[2], where)
+    if size <= 0 or size % 10**9 or whole_units(amount) * 10**9 % size:
+        raise InputError.at(where, "a whole number of pages of the size in the resource's name", value)

@@ -29,7 +29,7 @@ _NOT_DEVICES: Final = frozenset({"cpu", "memory", "ephemeral-storage", "storage"
 _Item = TypeVar("_Item", Container, "Wish")
 
 
-class Wish(Record):
+class Wish(Record, frozen=False):
     """The resources of a container, or of a pod as a whole, in billionths of each resource's unit."""
 
     name: str
@@ -54,7 +54,7 @@ def is_device(resource: str) -> bool:
     return resource not in _NOT_DEVICES and not resource.startswith(_HUGEPAGES)
 
 
-class PodSource(Record):
+class PodSource(Record, frozen=False):
     """What a manifest says about a pod, for kubelets to read; each reading is made when it is first asked for."""
 
     identity: Mapping[str, Any]
@@ -100,19 +100,16 @@ def _read_pod(source: PodSource, reading: PodReading) -> Pod:
     qos = source.stored_qos or qos_class([(one.requests, one.limits) for one in deciding])
     is_managed = pod_level is PodLevel.MANAGED
     is_exclusive = qos is QOSClass.GUARANTEED and pod_level is not PodLevel.SHARES
-    init_containers, containers = (
-        tuple(
-            [
-                _container(
-                    wish,
-                    is_exclusive and not (is_managed and not is_guaranteed(wish)),
-                    _from_status(wish, source.allocated, reading) if source.allocated else None,
-                )
-                for wish in some
-            ]
+    found = [
+        _container(
+            wish,
+            is_exclusive and not (is_managed and not is_guaranteed(wish)),
+            _from_status(wish, source.allocated, reading) if source.allocated else None,
         )
-        for some in (source.init_wishes, source.wishes)
-    )
+        for wish in (*source.init_wishes, *source.wishes)
+    ]
+    first = len(source.init_wishes)
+    init_containers, containers = tuple(found[:first]), tuple(found[first:])
     exclusive_cpus, memory, devices = effective_request(init_containers, containers)
     if is_managed and level is not None:
         whole = _container(level, is_exclusive)
@@ -122,8 +119,12 @@ def _read_pod(source: PodSource, reading: PodReading) -> Pod:
     if level is not None:
         as_whole = {name: in_units(name, value) for name, value in level.requests.items()}
         constraints = replace(constraints, requests=as_whole)
+    identity = source.identity
     return Pod(
-        **source.identity,
+        uid=identity["uid"],
+        name=identity["name"],
+        namespace=identity["namespace"],
+        annotations=identity["annotations"],
         constraints=constraints,
         init_containers=init_containers,
         containers=containers,
@@ -232,8 +233,9 @@ def _container(wish: Wish, is_exclusive: bool, from_status: Mapping[str, int] | 
         is_exclusive: its pod is one whose CPUs and memory are pinned.
         from_status: requests that the managers go by, in billionths; None: those of the spec.
     """
-    requests = {name: in_units(name, value) for name, value in wish.requests.items()}
-    limits = {name: in_units(name, value) for name, value in wish.limits.items()}
+    limits = requests = {name: in_units(name, value) for name, value in wish.limits.items()}
+    if wish.requests != wish.limits:
+        requests = {name: in_units(name, value) for name, value in wish.requests.items()}
     exclusive_cpus = 0
     memory: tuple[tuple[str, int], ...] = ()
     fractional_memory = ""

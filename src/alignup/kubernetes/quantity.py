@@ -75,7 +75,7 @@ def thousandths(billionths: int) -> int:
 
 def in_units(resource: str, billionths: int) -> int:
     """Return an amount as records have it: CPU in thousandths, all else in units, rounded up."""
-    return thousandths(billionths) if resource == "cpu" else whole_units(billionths)
+    return -(-billionths // (10**6 if resource == "cpu" else _ONE))
 
 
 def _from_text(text: str) -> int | None:

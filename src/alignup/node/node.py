@@ -477,12 +477,12 @@ class Node:
         if refusal is not None:
             return Admission(False, refusal.reason, refusal=refusal, numa_node_ids=self.machine.numa_node_ids)
         got = {one.name: self.allocation(pod.uid, one.name) for one in pod.all_containers}
-        names = tuple(f"{one.namespace}/{one.name}" for one in preempted)
-        admission = Admission(True, containers=got, numa_node_ids=self.machine.numa_node_ids, preempted=names)
-        if not pod.has_shared_pool:
+        admission = Admission(True, "", got, None, self.machine.numa_node_ids)
+        if not (preempted or pod.has_shared_pool):
             return admission
         return replace(
             admission,
+            preempted=tuple(f"{one.namespace}/{one.name}" for one in preempted),
             pod_cpus=None if self.cpu is None else self.cpu.pod_cpus(pod.uid),
             pod_memory=() if self.memory is None else self.memory.pod_blocks(pod.uid),
         )
@@ -573,12 +573,15 @@ class Node:
         Raises:
             UnknownPodError: no such pod is admitted.
         """
+        policies = self._pod_policies
+        if policies is None:
+            self.manager.remove(pod_uid)
+            return
         with self.manager.lock:
             try:
                 self.manager.remove(pod_uid)
             finally:  # a provider may fail to release; the pod is removed all the same
-                if self._pod_policies is not None:
-                    self._pod_policies.removed(pod_uid)
+                policies.removed(pod_uid)
 
 
 def _checked_machine(machine: object) -> Machine:

@@ -34,22 +34,22 @@ _EXPECTED: Final = re.compile(r"Expected `(?P<types>[^`]*)`(?P<limit>.*?)(?:, go
 _STEP: Final = re.compile(r"\.(?P<field>[^.\[]+)|\[(?P<index>[0-9]+)\]|\[\.\.\.\]")
 
 
-def decode(value: object, kind: type[_T], where: str = "", *, strict: bool = True) -> _T:
+def decode(value: object, kind: type[_T], where: str = "", *, strict: bool = True, own: Any = None) -> _T:
     """Return plain objects as a `kind`.
 
     Args:
         value: mappings, lists, strings and numbers, as JSON and YAML have them.
-        kind: a msgspec Struct, or another type that msgspec knows; fields that it does not have are ignored. A type
-            that msgspec does not know reads a value itself, by its class method `parse`.
+        kind: a msgspec Struct, or another type that msgspec knows; fields that it does not have are ignored.
         where: the place of `value` that an error puts before the field's, such as `items[2]`; empty: the top.
         strict: numbers must be numbers; else their texts will do.
+        own: a type in it that msgspec does not know, and that reads a value itself by its class method `parse`.
 
     Raises:
         InputError: a field is missing or of another type.
     """
     _prepare(kind)  # type: ignore[arg-type]  # a class is hashable, which mypy does not see of a type variable
     try:
-        return msgspec.convert(value, kind, strict=strict, dec_hook=_parse)
+        return msgspec.convert(value, kind, strict=strict, dec_hook=own and (lambda _kind, found: own.parse(found)))
     except msgspec.ValidationError as error:
         raise _input_error(str(error), value, where) from None
 
@@ -59,10 +59,6 @@ def _prepare(kind: object) -> None:
     """Let msgspec look at the fields of a kind: it lets a second thread use what is half done, and crashes."""
     with _LOCK:
         msgspec.json.Decoder(kind)
-
-
-def _parse(kind: Any, value: object) -> object:
-    return kind.parse(value)
 
 
 def _input_error(complaint: str, value: object, where: str) -> InputError:

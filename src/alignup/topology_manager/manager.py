@@ -176,10 +176,12 @@ class TopologyManager:
         If a provider fails, the others are still called; the first error is raised at the end.
         """
         failed: BaseException | None = None
+        uid, providers = pod.uid, self.providers[::-1]
         for container in pod.all_containers[:: 1 if self._in_pod_order else -1]:
-            for provider in self.providers[::-1]:
+            name = container.name
+            for provider in providers:
                 try:
-                    provider.release(pod.uid, container.name)
+                    provider.release(uid, name)
                 except BaseException as error:  # noqa: BLE001 - raised below
                     failed = failed or error
         self._store.forget_pod(pod.uid)

@@ -159,8 +159,9 @@ class ContainerScope(Record):
 
     def admit(self, pod: Pod, policy: Policy, providers: Sequence[HintProvider], store: Store) -> Refusal | None:
         """Ask, merge, store and allocate, container by container."""
+        own = self.policies
         for container in pod.all_containers:
-            best, refusal = merged(pod, container, self.policies.get(container.name, policy), providers)
+            best, refusal = merged(pod, container, own.get(container.name, policy) if own else policy, providers)
             if refusal is not None:
                 return refusal
             store.set(pod.uid, container.name, best)
@@ -179,11 +180,12 @@ class PodScope(Record):
         best, refusal = merged(pod, None, policy, providers)
         if refusal is not None:
             return refusal
+        is_shared = pod.has_shared_pool
         for container in pod.all_containers:
             store.set(pod.uid, container.name, best)
-            if not pod.has_shared_pool and (refusal := allocate(pod, container, best, providers)) is not None:
+            if not is_shared and (refusal := allocate(pod, container, best, providers)) is not None:
                 return refusal
-        return allocate(pod, None, best, providers) if pod.has_shared_pool else None
+        return allocate(pod, None, best, providers) if is_shared else None
 
 
 def make_scope(name: str, policy: Policy) -> Scope:

@@ -275,7 +275,8 @@ class CpuProvider:
         cpus = held[container_name]
         if len(held) == 1:
             del self._held[pod_uid]
-            cpus |= self._pod_cpus.pop(pod_uid, 0)
+            if pod_uid in self._pod_cpus:
+                cpus |= self._pod_cpus.pop(pod_uid)
         else:
             self._held[pod_uid] = others = {name: own for name, own in held.items() if name != container_name}
             for own in others.values():

@@ -190,7 +190,7 @@ class DeviceProvider:
         if self._pairing is not None:
             self._pairing.choose(self.pools, chosen, reusable, mask)
         if chosen:
-            self._keep(pod.uid, container, chosen)
+            self._keep(pod.uid, entry, container, chosen)
 
     def allocate_pod(self, pod: Pod, affinity: TopologyHint) -> None:
         """Do nothing: a pod with resources of its own gets devices when its containers start; see `Node.started`."""
@@ -281,9 +281,8 @@ class DeviceProvider:
             over_all_nodes=self._over_all_nodes,
         )
 
-    def _keep(self, pod_uid: str, container: Container, chosen: Mapping[str, int]) -> None:
-        """Mark devices as given to a container, and as reusable or not by the pod's later ones."""
-        entry = self._pods.get(pod_uid, _NOTHING)
+    def _keep(self, pod_uid: str, entry: _PodDevices, container: Container, chosen: Mapping[str, int]) -> None:
+        """Mark devices as given to a container, and as reusable or not by the pod's later ones; it has `entry` now."""
         hands_on = container.is_init and not container.is_sidecar
         reusable = entry.reusable
         if hands_on or reusable:
@@ -371,6 +370,8 @@ def _with(
     entry: _PodDevices, container_name: str, chosen: Mapping[str, int], reusable: Mapping[str, int]
 ) -> _PodDevices:
     """Return a pod's devices with more of them for one of its containers."""
+    if not entry.containers:
+        return _PodDevices({container_name: chosen}, reusable)
     held = entry.containers.get(container_name)
     more = {**held, **chosen} if held else dict(chosen)
     return _PodDevices({**entry.containers, container_name: more}, reusable)

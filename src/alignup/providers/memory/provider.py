@@ -189,7 +189,8 @@ class MemoryProvider:
             return
         if key in self._holdings:
             return
-        _check_whole_bytes(container)
+        if container.fractional_memory:
+            raise _fraction_error(container)
         got = self._take(self.ledger, pod.uid, requests, affinity)
         self._holdings[key] = got
         self._pods[key] = f"{pod.namespace}/{pod.name}"
@@ -241,7 +242,8 @@ class MemoryProvider:
         """
         if not container.memory:
             return ()
-        _check_whole_bytes(container)
+        if container.fractional_memory:
+            raise _fraction_error(container)
         return self._blocks_of(self._take(self.ledger.copy(), pod.uid, container.memory, affinity))
 
     def _take(self, ledger: MemoryLedger, pod_uid: str, requests: Requests, affinity: TopologyHint) -> MemoryHolding:
@@ -259,9 +261,9 @@ class MemoryProvider:
 
     def release(self, pod_uid: str, container_name: str) -> None:
         """Take back what the container holds, if anything."""
-        parts = self._pod_parts.get(pod_uid)
-        if parts is not None:
-            self._pod_parts[pod_uid] = kept = {name: one for name, one in parts.items() if name != container_name}
+        if pod_uid in self._pod_parts:
+            kept = {name: one for name, one in self._pod_parts[pod_uid].items() if name != container_name}
+            self._pod_parts[pod_uid] = kept
             if not kept:  # the memory stays the pod's until its last container is gone
                 del self._pod_parts[pod_uid], self._pods[pod_uid, ""]
                 self.ledger.release(self._pod_holdings.pop(pod_uid))
@@ -442,16 +444,11 @@ class MemoryProvider:
         return f"NUMA node{'s' if mask & (mask - 1) else ''} {ids}"
 
 
-def _check_whole_bytes(container: Container) -> None:
-    """Refuse a request with a fraction of a byte.
-
-    Raises:
-        AllocationError: the container has one.
-    """
+def _fraction_error(container: Container) -> AllocationError:
+    """Return the refusal of a request with a fraction of a byte."""
     kind = container.fractional_memory
-    if kind:
-        asked = dict(container.memory)[kind]
-        raise AllocationError(f"{kind} is requested with a fraction of a byte: {asked} bytes, rounded up")
+    asked = dict(container.memory)[kind]
+    return AllocationError(f"{kind} is requested with a fraction of a byte: {asked} bytes, rounded up")
 
 
 def _divided(pod: Pod) -> dict[str, tuple[bool, Requests]]:
