@@ -67,7 +67,7 @@ class _Metadata(msgspec.Struct):
 class _Object(msgspec.Struct, rename="camel"):
     """One object on the wire."""
 
-    metadata: _Metadata
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
     kind: str = _KIND
     api_version: str = _GROUP
     topology_policies: list[str] | None = None
@@ -227,8 +227,8 @@ def _object(data: Any, place: str) -> Topology | NodeObject:
         data = decode_json(bytes(data), "a JSON object", place)
     if isinstance(data, Mapping) and data.get("kind") == _NODE_KIND:
         return node_object(data, place)
-    if not isinstance(data, Mapping) or data.get("kind", _KIND) != _KIND:
-        raise InputError.at(f"{place}, kind", _KIND, data.get("kind") if isinstance(data, Mapping) else data)
+    if not isinstance(data, Mapping):
+        raise InputError.at(f"{place}, kind", _KIND, data)
     return _described(decode(data, _Object, place), place)
 
 
