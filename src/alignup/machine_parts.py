@@ -136,7 +136,7 @@ def _share(machine: Machine, parts: int, cpus_per_part: int) -> _Share:
     total = sum(sizes)
     if parts * max(1, cpus_per_part) > total:
         wish = f"{parts} parts of {max(1, cpus_per_part)} CPUs" if cpus_per_part else f"{parts} parts"
-        raise InputError.at("the split", f"no more than the machine's {total} CPUs", wish)
+        raise InputError(f"{wish} are too many for the {total} CPUs of the machine")
     if not cpus_per_part:
         by_cpu = parts > len(sizes)
         return _Share((total if by_cpu else len(sizes)) // parts, 0, by_cpu)
@@ -157,9 +157,7 @@ def _check_devices(parts: int, wanted: Mapping[str, int], inventory: Mapping[str
             raise InputError.at("the split", f"a number of devices of {resource} for each part", count)
         there = sum(device.healthy for device in inventory[resource])
         if count * parts > there:
-            raise InputError.at(
-                "the split", f"no more than the machine's {there} devices of {resource}", f"{parts} x {count}"
-            )
+            raise InputError(f"{parts} parts of {count} {resource} are too many for the {there} of the machine")
 
 
 def _lowest(cpus: int, count: int) -> int:
@@ -245,7 +243,9 @@ class _Remaining:
         for _ in range(parts):
             room = next((room for room in queue if len(room) >= needed), None)
             if room is None:
-                raise InputError.at("--layout", f"places for {counted(parts, 'part')} of {needed} cores each", layout)
+                raise InputError(
+                    f"the layout {layout} has no places for {counted(parts, 'part')} of {needed} cores each"
+                )
             cpus, room[:needed] = union(room[:needed]), []
             # the places after it, then it and those before it
             at = next(i for i, one in enumerate(queue) if one is room) + 1

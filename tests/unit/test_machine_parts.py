@@ -156,9 +156,9 @@ def test_nodes_without_cpus_are_left_out():
     ("arguments", "message"),
     [
         ((0,), "at least one part"),
-        ((17,), "machine's 16 CPUs, got '17 parts'"),
-        ((2, 9), "16 CPUs, got '2 parts of 9 CPUs'"),
-        ((2, 0, {"x": 1}), "0 devices of x, got '2 x 1'"),
+        ((17,), "17 parts are too many for the 16 CPUs"),
+        ((2, 9), "2 parts of 9 CPUs are too many for the 16 CPUs"),
+        ((2, 0, {"x": 1}), "2 parts of 1 x are too many for the 0 of the machine"),
         ((2, -7), "whole CPUs for each part, got -7"),
         ((2, 0, {"x": -1}), "devices of x for each part, got -1"),
     ],

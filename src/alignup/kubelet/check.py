@@ -164,7 +164,7 @@ def _formats(values: Mapping[str, Any], config: KubeletConfig) -> Iterator[Findi
         if value is None:
             continue
         if not value.is_intact:
-            text = f"the checksum is {value.checksum}, and that of what is written {value.expected_checksum}"
+            text = f"the checksum in the file is {value.checksum}, and its content has {value.expected_checksum}"
             yield finding(f"{name}-checksum", text)
         elif value.version + (path == MEMORY_STATE) > newest and not takes_all:
             text = f"it is written with the feature gate {_POD_LEVEL_GATE}, which is off"

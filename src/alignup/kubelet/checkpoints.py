@@ -643,7 +643,7 @@ def read_state(files: NodeFiles, version: KubeletVersion = NEWEST) -> KubeletSta
             raise one
         if not one.is_intact:
             raise InputError(
-                f"the checksum is {one.checksum}, but {one.expected_checksum} for what is written "
+                f"the checksum in the file is {one.checksum}, and its content has {one.expected_checksum} "
                 f"at {files.place(path)}{_DAMAGED}"
             )
     return state_of(found)

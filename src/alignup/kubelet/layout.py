@@ -196,7 +196,7 @@ def open_node(root: str | os.PathLike[str], kubelet_dir: str | os.PathLike[str] 
             kubelet_dir = Path(root, kubelet.root_dir.lstrip("/"))
         return FolderFiles(root, kubelet_dir, kubelet)
     if not Path(root).exists():
-        raise InputError.at("the node", "the root of a machine or an archive of one", os.fspath(root))
+        raise InputError(f"no machine's root folder or archive at {os.fspath(root)!r}")
     if kubelet_dir is not None:
         raise InputError.at("the kubelet's folder", "none beside an archive", os.fspath(kubelet_dir))
     return ArchiveFiles(root)

@@ -49,7 +49,13 @@ def load_machine(source: str) -> LoadedMachine:
 
         return LoadedMachine(read_machine(path))
     if not path.exists():
-        raise InputError.at("--machine", f"a file, a directory or one of {', '.join(_catalog())}", source)
+        from alignup.text.known_keys import unknown_keys  # noqa: PLC0415  # an error only
+
+        ((_, nearest),) = unknown_keys([source], _catalog())
+        meant = f"; did you mean {nearest}?" if nearest else ""
+        raise InputError(
+            f"no machine {source!r}: expected a file, a directory or one of {', '.join(_catalog())}{meant}"
+        )
     return _load_file(path, source)
 
 

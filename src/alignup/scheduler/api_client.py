@@ -340,7 +340,7 @@ def _words(error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "values that are nested too deeply"
     if isinstance(error, ConfigException | yaml.YAMLError | ValueError | RuntimeError):
-        return str(error)
+        return " ".join(str(error).split())
     return "a document of another form"
 
 

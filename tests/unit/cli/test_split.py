@@ -94,7 +94,7 @@ def test_an_affinity_mask_is_named(alignup):
         ended = alignup("split", "2")
     finally:
         os.sched_setaffinity(0, before)
-    assert ended.complains("the machine's 1 CPUs", f"may use only CPUs {min(before)} of ")
+    assert ended.complains("too many for the 1 CPUs", f"may use only CPUs {min(before)} of ")
 
 
 def test_one_form_of_output_at_a_time():

@@ -75,7 +75,7 @@ def test_what_is_no_plain_file_is_refused_at_once(tmp_path):
 
 
 def test_what_is_neither_folder_nor_archive_is_one_line(tmp_path):
-    with pytest.raises(InputError, match="the root of a machine or an archive of one"):
+    with pytest.raises(InputError, match="no machine's root folder or archive at"):
         open_node(tmp_path / "nowhere")
     (tmp_path / "x").write_text("{}")
     with pytest.raises(InputError, match="a node's archive, but the file is damaged"):

@@ -234,7 +234,7 @@ def test_a_wrong_checksum_is_refused_with_the_way_on(written):
     path = root / "var/lib/kubelet/cpu_manager_state"
     document = json.loads(path.read_text())
     path.write_text(json.dumps({**document, "checksum": document["checksum"] ^ 1}))
-    with pytest.raises(InputError, match=r"the checksum is .* alignup node check"):
+    with pytest.raises(InputError, match=r"the checksum in the file is .* alignup node check"):
         Node.from_kubelet(root)
 
 

@@ -594,6 +594,6 @@ def _reservations(machine: Machine, reserved: Iterable[ReservedMemory]) -> dict[
             raise ConfigError.at("reservedMemory", f"a NUMA node of this machine ({known})", node_id)
         for kind, amount in reservation.limits:
             if (node_id, kind) in kept:
-                raise ConfigError.at("reservedMemory", f"{kind} once for NUMA node {node_id}", "it twice")
+                raise ConfigError(f"reservedMemory has {kind} of NUMA node {node_id} twice")
             kept[node_id, kind] = amount
     return kept

@@ -43,7 +43,7 @@ def test_reservations_and_hugepages_are_taken_off():
         (reserve((2, "memory", 7 * GI)), "at most the 6Gi bytes there, got '7Gi'"),
         (reserve((2, "memory", GI), (5, "hugepages-2Mi", 1)), "at most the 0 bytes there, got '1'"),
         (reserve((2, "memory", GI), (2, "hugepages-64Ki", GI)), "one of hugepages-1Gi, hugepages-2Mi, memory"),
-        (reserve((2, "memory", GI), (2, "memory", GI)), "memory once for NUMA node 2"),
+        (reserve((2, "memory", GI), (2, "memory", GI)), "reservedMemory has memory of NUMA node 2 twice"),
     ],
 )
 def test_impossible_reservations_are_refused(reserved, message):
