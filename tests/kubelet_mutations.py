@@ -36,6 +36,7 @@ class HeldFiles:
 
     source = "t"
     kernel = FILES.kernel
+    kubelet = None
 
     def __init__(self, changed):
         self.changed = changed
