@@ -54,7 +54,7 @@ def load_machine(source: str) -> LoadedMachine:
         ((_, nearest),) = unknown_keys([source], _catalog())
         meant = f"; did you mean {nearest}?" if nearest else ""
         raise InputError(
-            f"no machine {source!r}: expected a file, a directory or one of {', '.join(_catalog())}{meant}"
+            f"no machine {source!r} at --machine: expected a file, a directory or one of {', '.join(_catalog())}{meant}"
         )
     return _load_file(path, source)
 
