@@ -224,7 +224,9 @@ class Toleration(Wire, frozen=True):
         return self.operator == "Exists" or (self.operator in ("", "Equal") and self.value == taint.value)
 
 
-class _Capacities(Wire, frozen=True):
+class Capacities(Wire, frozen=True):
+    """How much of each capacity is asked for."""
+
     requests: dict[str, Amount] = {}
 
 
@@ -238,7 +240,7 @@ class Subrequest(Wire, frozen=True):
     count: int = 0
     admin_access: bool | None = None
     tolerations: tuple[Toleration, ...] = ()
-    capacity: _Capacities | None = None
+    capacity: Capacities | None = None
     derived_attributes: tuple[Any, ...] = ()
 
     @property

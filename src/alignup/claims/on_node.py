@@ -16,7 +16,19 @@ from msgspec.structs import replace as changed
 
 from alignup.claims.allocate import allocate
 from alignup.claims.gates import Gates, gates_of
-from alignup.claims.objects import Allocated, Cel, Claim, Constraint, Device, DeviceId, Selector, Subrequest
+from alignup.claims.objects import (
+    Allocated,
+    Amount,
+    Capacities,
+    Cel,
+    Claim,
+    Constraint,
+    Device,
+    DeviceId,
+    Request,
+    Selector,
+    Subrequest,
+)
 from alignup.claims.pools import gather_pools
 from alignup.claims.problem import AllocationError, InUse, Question, attribute_of, in_use
 from alignup.claims.read import Resources, claims_of_pod
@@ -37,6 +49,8 @@ if TYPE_CHECKING:
 
 UNSCHEDULABLE: Final = "Unschedulable"
 """The reason of a pod that no scheduler sends to the node, since its claims cannot be allocated there."""
+CPU_DRIVER: Final = "dra.cpu"
+_BILLION: Final = 10**9
 _MOST_LISTED: Final = 8
 """On a machine with more NUMA nodes, hints are given for one or two of them, and for all."""
 PCI_ADDRESS: Final = "resource.kubernetes.io/pciBusID"
@@ -140,8 +154,8 @@ class ClaimProvider:
         """The NUMA nodes of each device that the node reaches, as in `ClaimedDevice`."""
         self.attributes: set[str] = set()
         """The attributes by which devices tell their NUMA node."""
-        self._slices = resources.slices_near(node.name)
-        for pool in gather_pools(self._slices, node, self._gates):
+        self.slices = resources.slices_near(node.name)
+        for pool in gather_pools(self.slices, node, self._gates):
             for part in pool.slices:
                 for device in part.devices:
                     nodes = numa_nodes_of(part.driver, device, by_address)
@@ -200,7 +214,7 @@ class ClaimProvider:
             used = in_use([*self.resources.claims, *held.values()], self._gates)
         excluded = [] if mask is None else [one for one in self.near if self._bits([one]) & ~mask]
         classes = self.resources.classes
-        return Question(self._node, self._slices, classes, tuple(claims), used, self._gates, frozenset(excluded))
+        return Question(self._node, self.slices, classes, tuple(claims), used, self._gates, frozenset(excluded))
 
     def _bits(self, devices: Iterable[DeviceId]) -> int:
         """Return the nearest NUMA nodes of devices as bits, by position."""
@@ -448,10 +462,45 @@ def what_helps(provider: ClaimProvider, pod: Pod, meets: Callable[[Pod, ClaimPro
             if meets(resized_pod(pod, {container.name: amounts}), provider.copy()):
                 yield f"ask for {cpus} CPUs in container {container.name}"
                 break
+    yield from _from_cpu_driver(provider, pod, meets)
     other = provider.copy()
     other.gives_hints = True
     if not provider.gives_hints and meets(pod, other):
         yield "let claims give hints (draHints), in placement without a kubelet"
+
+
+def _from_cpu_driver(
+    provider: ClaimProvider, pod: Pod, meets: Callable[[Pod, ClaimProvider], bool | None]
+) -> Iterator[str]:
+    """Yield how the DRA driver for CPUs, where it is there, could give the pod's CPUs in place of the CPU manager."""
+    cpus = [device for one in provider.slices if one.driver == CPU_DRIVER for device in one.devices]
+    waiting, count = list(_waiting(provider.claims(pod)).values()), pod.exclusive_cpus
+    if not cpus or not count or len(waiting) != 1:
+        return
+    asked = Subrequest(count=count, selectors=(Selector(Cel(f'device.driver == "{CPU_DRIVER}"')),))
+    words = f"{count} devices"
+    if cpus[0].allow_multiple_allocations and cpus[0].capacity:  # each is many CPUs
+        capacity = next(iter(cpus[0].capacity))
+        asked = changed(asked, count=1, capacity=Capacities({capacity: Amount(count * _BILLION)}))
+        words = f"a device with capacity {capacity} of {count}"
+    inits, mains = (
+        tuple(replace(one, exclusive_cpus=0) for one in some) for some in (pod.init_containers, pod.containers)
+    )
+    bare = replace(pod, exclusive_cpus=0, containers=mains, init_containers=inits, all_containers=inits + mains)
+    for name in sorted({one.name for one in provider.resources.classes}, key=lambda name: (name != CPU_DRIVER, name)):
+        request = Request("cpus", changed(asked, device_class_name=name))
+        for attribute in sorted(provider.attributes):
+
+            def change(claim: Claim, request: Request = request, attribute: str = attribute) -> Claim:
+                return _constrained(attribute, changed(claim, requests=(*claim.requests, request)))
+
+            trial = provider.copy(_changed(provider.resources, pod, change))
+            if meets(bare, trial) is not False and trial.devices(pod.uid):
+                yield (
+                    f"take the CPUs from the driver {CPU_DRIVER} in place of the CPU manager: add a request for "
+                    f"{words} of class {name} and the constraint matchAttribute {attribute} in {waiting[0]}"
+                )
+                return
 
 
 def _changed(known: Resources, pod: Pod, change: Callable[[Claim], Claim]) -> Resources:

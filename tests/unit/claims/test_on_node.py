@@ -48,6 +48,42 @@ def node(resources: list[dict[str, Any]], *, hints: bool = False, policy: str = 
     )
 
 
+def cpu_slice(*, grouped: bool) -> dict[str, Any]:
+    """Return what a driver of CPUs publishes: a device for each CPU, or for each NUMA node."""
+    found = slice_of([0, 0, 0, 1, 1, 1] if not grouped else [0, 1], driver="dra.cpu")
+    for one in found["spec"]["devices"] if grouped else ():
+        one |= {"allowMultipleAllocations": True, "capacity": {"dra.cpu/cpu": {"value": "32"}}}
+    return found
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_the_driver_of_cpus_helps_where_it_has_enough_on_one_node(grouped: bool) -> None:
+    at = node([slice_of([1]), class_of(), class_of("dra.cpu"), cpu_slice(grouped=grouped), template()])
+    found = foretell(at, pod(cpu=2))
+    assert found is not None
+    (line,) = (one for one in found.helps if "dra.cpu" in one)
+    wanted = "a device with capacity dra.cpu/cpu of 2" if grouped else "2 devices"
+    assert f"request for {wanted} of class dra.cpu and the constraint matchAttribute {NUMA} in default/p-c" in line
+    asking = template(1 if grouped else 2, "dra.cpu", name="t")["spec"]["spec"]["devices"]["requests"][0]
+    if grouped:
+        asking["exactly"]["capacity"] = {"requests": {"dra.cpu/cpu": "2"}}
+    helped = template()
+    helped["spec"]["spec"]["devices"]["requests"].append({**asking, "name": "cpus"})
+    helped["spec"]["spec"]["devices"]["constraints"] = [{"matchAttribute": NUMA}]
+    other = node([slice_of([1]), class_of(), class_of("dra.cpu"), cpu_slice(grouped=grouped), helped])
+    bare = foretell(other, pod(cpu=2))
+    assert bare is not None
+    assert {one.numa_nodes for one in bare.devices} == {(1,)}
+
+
+def test_the_driver_of_cpus_is_no_help_where_it_has_too_few() -> None:
+    at = node([slice_of([1]), class_of(), class_of("dra.cpu"), cpu_slice(grouped=False), template()])
+    found = foretell(at, pod(cpu=4))
+    assert found is not None
+    assert found.meet is False
+    assert not [one for one in found.helps if "dra.cpu" in one]
+
+
 def ids(at: Node, uid: str) -> list[str]:
     assert at.claims is not None
     return [one.id.device for one in at.claims.devices(uid)]
