@@ -148,7 +148,7 @@ def resize(
 def say_what_is_ignored(loaded: LoadedNode, pods: Sequence[Pod], source: NodeSource) -> None:
     """Say on standard error which devices the node lacks, and that nothing is aligned without a configuration."""
     from alignup.kubernetes.kubelet_config import KubeletConfig
-    from alignup.node.inputs import POLICIES
+    from alignup.kubernetes.pod import POLICIES
 
     asked = {resource for pod in pods for one in pod.all_containers for resource, count in one.devices if count}
     for resource in sorted(asked.difference(loaded.resources)):

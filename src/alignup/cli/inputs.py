@@ -266,7 +266,8 @@ class NodeSource(options.Gathered):
         "selector, taints, ports, operating system."
     )
     beyond_kubelet: bool = options.flag(
-        "Judge containers by the policies of their pod's annotation alignup.dev/policies, which no kubelet reads."
+        "Judge containers by the policies of their pod's annotation alignup.dev/policies, or of its RuntimeClass among "
+        "the manifests, which no kubelet reads."
     )
     replicas: int | None = options.value(
         "Take every pod so many times; by default as often as its Deployment, StatefulSet or Job says.",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError, errors_in, warn
 from alignup.kubernetes.manifest import WORKLOADS, pod_from_manifest
+from alignup.kubernetes.pod import POLICIES
 from alignup.kubernetes.qos import QOSClass
 from alignup.kubernetes.versions import known_fields
 from alignup.records import Record, field, replace
@@ -55,6 +56,8 @@ class PodDocument(Record):
     """A single pod is numbered too, as those of a StatefulSet are."""
     node_name: str = ""
     """The node that it is bound to; empty: none yet."""
+    runtime_class: str = ""
+    """The name of its RuntimeClass; empty: it has none."""
     phase: str = ""
     """From its status; empty: not known."""
     is_generated: bool = False
@@ -99,6 +102,8 @@ class _Template(Record):
 def read_pod_documents(text: str | bytes, source: str) -> list[PodDocument]:
     """Return the pods in a text, in order; objects that make none are told in a warning, as are unknown keys of pods.
 
+    A pod whose RuntimeClass is in the text and names a policy, by the annotation `POLICIES`, gets it as its own.
+
     Args:
         text: YAML with any number of documents, JSON, or JSON lines: Pods, Lists, and whatever has templates of pods.
         source: the name of the text in errors and warnings.
@@ -109,21 +114,29 @@ def read_pod_documents(text: str | bytes, source: str) -> list[PodDocument]:
     documents = read_documents(text, source)
     found: list[PodDocument] = []
     ignored: Counter[str] = Counter()
+    classes: dict[str, str] = {}
     for number, document in enumerate(documents, 1):
         with errors_in(f"document {number} of {source}" if len(documents) > 1 else source):
-            found += _found(document, "", ignored)
+            found += _found(document, "", ignored, classes)
     if ignored:
         kinds = ", ".join(f"{kind} ({count})" if count > 1 else kind for kind, count in ignored.items())
         warn(f"{source}: ignored objects that make no pods: {kinds}")
     if not found:
         raise InputError(f"there is no Pod in {source}")
-    return list(_generated(found))
+    return [_with_policy(one, classes.get(one.runtime_class)) for one in _generated(found)]
+
+
+def _with_policy(one: PodDocument, policy: str | None) -> PodDocument:
+    """Return a pod with the policy of its RuntimeClass, unless it names policies itself."""
+    if policy is None or POLICIES in one.pod.annotations:
+        return one
+    return replace(one, pod=one.pod.renamed(annotations={**one.pod.annotations, POLICIES: policy}))
 
 
 def _found(  # noqa: C901  # a kind of objects each
-    document: object, place: str, ignored: Counter[str]
+    document: object, place: str, ignored: Counter[str], classes: dict[str, str]
 ) -> Iterator[PodDocument]:
-    """Yield the pods in one object; count the kinds of objects without any."""
+    """Yield the pods in one object; count the kinds of objects without any, and note the policies of RuntimeClasses."""
     if document is None and not place:
         return
     if not isinstance(document, Mapping):
@@ -135,11 +148,13 @@ def _found(  # noqa: C901  # a kind of objects each
         if not isinstance(items, list):
             raise InputError.at(where, "a list of Pods", items)
         for index, item in enumerate(items):
-            yield from _found(item, f"{where}[{index}]", ignored)
+            yield from _found(item, f"{where}[{index}]", ignored, classes)
     elif kind is None or kind == "Pod":
         metadata = _mapping(document, "metadata")
         _warn_of_keys(document, place, _named(metadata))
         yield pod_document(document, place)
+    elif kind == "RuntimeClass" and POLICIES in _mapping(metadata := _mapping(document, "metadata"), "annotations"):
+        classes[str(metadata.get("name"))] = str(_mapping(metadata, "annotations")[POLICIES])
     elif not isinstance(kind, str):
         raise InputError.at(f"{place}.kind" if place else "kind", "a string", kind)
     else:
@@ -171,6 +186,7 @@ def pod_document(document: Mapping[str, Any], place: str) -> PodDocument:
     return PodDocument(
         pod if uid is None or uid == pod.uid else pod.renamed(uid=uid),
         node_name=str(_mapping(document, "spec").get("nodeName") or ""),
+        runtime_class=str(_mapping(document, "spec").get("runtimeClassName") or ""),
         phase=str(status.get("phase") or ""),
         is_generated=_is_generated(metadata),
         reason=str(status.get("reason") or ""),
@@ -293,6 +309,7 @@ def _made(document: Mapping[str, Any], template: _Template, kind: str, *, alone:
         1 if kind == "DaemonSet" else template.count,
         kind == "StatefulSet",
         str(_mapping(template.manifest, "spec").get("nodeName") or ""),
+        runtime_class=str(_mapping(template.manifest, "spec").get("runtimeClassName") or ""),
         is_generated=_is_generated(own),
     )
 

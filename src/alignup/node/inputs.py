@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from alignup.errors import InputError, warn
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES, KubeletConfig
 from alignup.kubernetes.node_object import NodeObject, node_object
+from alignup.kubernetes.pod import POLICIES
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, parse_version
 from alignup.machine.loaded import EXTRA_KEYS
 from alignup.providers.devices.inventory import DevicePlugin, PreferredSets
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod
     from alignup.machine.machine import Machine
 
-POLICIES: Final = "alignup.dev/policies"
-"""The annotation by which containers name policies of their own; no kubelet reads it."""
 KOORDINATOR: Final = "scheduling.koordinator.sh/"
 """The prefix of the annotations that carry a pod's own policy."""
 
@@ -100,7 +99,7 @@ def has_policy(pod: Pod) -> bool:
 
 
 def own_policies(pod: Pod, config: KubeletConfig, machine: Machine) -> dict[str, Policy]:
-    """Return the policies that a pod names for its containers, by name; none without the annotation.
+    """Return the policies that a pod, or its RuntimeClass, names for its containers; none without the annotation.
 
     Raises:
         InputError: the annotation is not an object of containers of the pod and policies.
@@ -110,7 +109,11 @@ def own_policies(pod: Pod, config: KubeletConfig, machine: Machine) -> dict[str,
         return {}
     from alignup.text.json_text import decode_json  # noqa: PLC0415  # few pods need it
 
-    named: object = decode_json(text, "an object of container names and policies", POLICIES)
+    named: object = (
+        {one.name: text for one in pod.all_containers}
+        if text in TOPOLOGY_POLICIES
+        else decode_json(text, "an object of container names and policies, or a policy", POLICIES)
+    )
     known = {container.name for container in pod.all_containers}
     if not isinstance(named, dict) or not named.keys() <= known:
         raise InputError.at(POLICIES, f"an object of policies by container ({', '.join(sorted(known))})", named)

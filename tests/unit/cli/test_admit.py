@@ -421,6 +421,31 @@ def test_policies_of_containers_are_ignored_unless_they_are_asked_for(alignup, w
     assert "alignup.dev/policies" not in judged.err
 
 
+def test_a_runtime_class_among_the_manifests_names_a_policy_for_its_pods(alignup, write) -> None:
+    """What a pod says itself goes before; nothing of it counts for a kubelet."""
+    kind = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "handler": "runc"}
+    loose = {**kind, "metadata": {"name": "loose", "annotations": {"alignup.dev/policies": "best-effort"}}}
+    plain = {**kind, "metadata": {"name": "plain"}}
+
+    def pod(name, runtime_class, annotations=None):
+        containers = [{"name": "c", "resources": {"limits": {"cpu": "130", "memory": "1Gi"}}}]
+        spec = {"runtimeClassName": runtime_class, "containers": containers}
+        return {"kind": "Pod", "metadata": {"name": name, "annotations": annotations}, "spec": spec}
+
+    strict = {"alignup.dev/policies": '{"c": "single-numa-node"}'}
+    pods = [pod("b", "plain"), pod("c", "loose", strict)]
+    deployment = {"kind": "Deployment", "metadata": {"name": "d"}, "spec": {"template": pod("x", "loose")}}
+    files = write("pods.json", {"kind": "List", "items": [*pods, deployment, loose, plain]})
+    config = {**WIDE, "topologyManagerPolicy": "single-numa-node"}
+    words = ("admit", "-m", "dgx-h100", files, "--config", write("config.json", config), "--json")
+    wide = {"b": False, "c": False, "d": True}
+    for beyond, expected in (((), dict.fromkeys(wide, False)), (("--beyond-kubelet",), wide)):
+        ended = alignup(*words, *beyond)
+        assert {line["pod"].rpartition("/")[2]: line["admitted"] for line in ended.lines} == expected
+        said = {name for name in "bcd" if f"default/{name}" in ended.err and "policies is ignored" in ended.err}
+        assert said == (set() if beyond else {"c", "d"})
+
+
 WIDE = {
     "kind": "KubeletConfiguration",
     "apiVersion": "kubelet.config.k8s.io/v1beta1",
