@@ -13,8 +13,7 @@ import click
 from alignup.cli import options
 from alignup.cli.failures import complain
 from alignup.cli.inputs import NodeSource, asked_pods, asked_resizes, load_node
-from alignup.cli.terminal import Table, make_console, mark, nodes_text, print_json, print_whole, safe, yes_or_no
-from alignup.errors import one_line
+from alignup.cli.terminal import Table, make_console, mark, print_json, print_whole, safe
 from alignup.text.byte_sizes import counted, short_bytes
 from alignup.text.known_keys import unknown_keys
 
@@ -312,23 +311,9 @@ def sharing_lines(node: Node, pod: Pod) -> Iterator[str]:
 
 def container_row(node: Node, name: str, got: ContainerAllocation) -> tuple[str, ...]:
     """Return the cells of one container."""
-    ids = node.machine.numa_node_ids
-    hint = got.affinity
-    mask = None if hint is None else hint.affinity
-    nodes = nodes_text(None if mask is None else [ids[bit] for bit in mask.bits()])
-    preferred = "-" if hint is None else yes_or_no(hint.preferred)
-    memory = "\n".join(
-        f"{block.type} {short_bytes(block.size)} @ {nodes_text(block.numa_nodes)}"
-        for block in got.memory
-        if block.size  # an init container may have handed all of it on
-    )
-    devices = "\n".join(
-        one_line(f"{resource} {','.join(device_ids)}")
-        for resource, device_ids in sorted(got.devices.items())
-        if device_ids
-    )
-    cells = (name, nodes, preferred, "shared" if got.cpus is None else str(got.cpus), memory or "-", devices or "-")
-    return tuple(safe(cell) for cell in cells)
+    from alignup.node.holdings import allocation_cells
+
+    return tuple(map(safe, (name, *allocation_cells(got.to_dict(node.machine.numa_node_ids)))))
 
 
 def hints_of(node: Node, pod: Pod) -> PodHints:

@@ -90,7 +90,12 @@ def command(
         if not as_json:
             show_note(loaded.title)
     if pictures and found:
-        pictures.write(lambda: picture_of(found), lambda: page_of(found))
+        from alignup.node.pictures.explanation_page import explanation_scene, explanations_page
+        from alignup.node.pictures.picture import drawing_of
+
+        drawn = next((one for one in found if not one), found[-1])
+        title = "Why pods are admitted or refused"
+        pictures.write(lambda: drawing_of(explanation_scene(drawn)), lambda: explanations_page(title, found))
     return 0 if all(found) else 1
 
 
@@ -114,21 +119,6 @@ def explain_resizes(loaded: inputs.LoadedNode, asked: Sequence[inputs.AskedResiz
         for suggestion in explanation.suggestions:
             click.echo(one_line(f"  would help: {suggestion.text}"))
     return all(found)
-
-
-def picture_of(found: Sequence[Explanation]) -> str:
-    """Return the picture of the first refusal, or of the last explanation."""
-    from alignup.node.pictures.explanation_page import explanation_scene
-    from alignup.node.pictures.picture import drawing_of
-
-    return drawing_of(explanation_scene(next((one for one in found if not one), found[-1])))
-
-
-def page_of(found: Sequence[Explanation]) -> str:
-    """Return the page of all explanations."""
-    from alignup.node.pictures.explanation_page import explanations_page
-
-    return explanations_page("Why pods are admitted or refused", found)
 
 
 class Explained(NamedTuple):

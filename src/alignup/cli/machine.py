@@ -180,16 +180,8 @@ def listed(numbers: CPUSet) -> str:
 
 def nodes_table(machine: Machine) -> Table:
     """Return the table of NUMA nodes; those in a row that have no CPUs and equal memory share a line."""
-    table = Table(
-        "NUMA node",
-        "socket",
-        "cores",
-        "CPUs",
-        "CPU numbers",
-        "memory",
-        "hugepages",
-        numbers=("cores", "CPUs", "memory"),
-    )
+    headings = ("NUMA node", "socket", "cores", "CPUs", "CPU numbers", "memory", "hugepages")
+    table = Table(*headings, numbers=("cores", "CPUs", "memory"))
     for nodes in runs(machine.numa_nodes, only_equal_memory):
         node = nodes[0]
         each = " each" if len(nodes) > 1 and node.memory else ""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from alignup.errors import one_line
+from alignup.machine.bits import union
 from alignup.machine.cpuset import CPUSet
 from alignup.records import Record, field, json_fields, json_of, replace
 from alignup.text.byte_sizes import short_bytes
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
 
     from alignup.kubernetes.pod import Pod
     from alignup.node.node import Node
-    from alignup.providers.devices.inventory import DevicePool
 
 
 class PlaceAmounts(Record):
@@ -125,6 +126,25 @@ class ContainerHolding(Record):
             ],
             "devices": {resource: list(ids) for resource, ids in self.devices.items()},
         }
+
+
+def allocation_cells(got: Mapping[str, Any], end: str = "\n") -> tuple[str, str, str, str, str]:
+    """Return a container's allocation in JSON's types as cells: NUMA nodes, preferred, CPUs, memory and devices."""
+    affinity = got["affinity"]
+    nodes = None if affinity is None else affinity["numaNodes"]
+    blocks = [
+        f"{one['type']} {short_bytes(one['size'])} @ {','.join(map(str, one['numaNodes']))}"
+        for one in got["memory"]
+        if one["size"]  # an init container may have handed all of it on
+    ]
+    devices = [one_line(f"{resource} {','.join(ids)}") for resource, ids in got["devices"].items() if ids]
+    return (
+        "any" if nodes is None else ",".join(map(str, nodes)),
+        "-" if affinity is None else "yes" if affinity["preferred"] else "no",
+        got["cpus"] or "shared",
+        end.join(blocks) or "-",
+        end.join(devices) or "-",
+    )
 
 
 class MemoryGroup(Record):
@@ -249,7 +269,8 @@ def _device_amounts(node: Node) -> Iterator[ResourceAmounts]:
         return
     ids = node.machine.numa_node_ids
     for resource, pool in sorted(node.devices.pools.items()):
-        near = dict(_devices_by_mask(pool))
+        everything = (1 << len(pool.devices)) - 1
+        near = {**dict(pool.places), 0: everything & ~union(members for _, members in pool.places)}
         places = [
             PlaceAmounts(
                 _ids_of(mask, ids),
@@ -261,17 +282,9 @@ def _device_amounts(node: Node) -> Iterator[ResourceAmounts]:
             if members
         ]
         devices = {identity: _ids_of(mask, ids) for mask, members in near.items() for identity in pool.ids(members)}
-        sick = ((1 << len(pool.devices)) - 1) & ~pool.healthy
-        yield ResourceAmounts(resource, tuple(places), dict(sorted(devices.items())), pool.ids(sick))
-
-
-def _devices_by_mask(pool: DevicePool) -> Iterator[tuple[int, int]]:
-    """Yield the masks of NUMA nodes that devices are near to, 0 for none, each with the set of these devices."""
-    rest = (1 << len(pool.devices)) - 1
-    for mask, members in pool.places:
-        yield mask, members
-        rest &= ~members
-    yield 0, rest
+        yield ResourceAmounts(
+            resource, tuple(places), dict(sorted(devices.items())), pool.ids(everything & ~pool.healthy)
+        )
 
 
 def _memory_groups(node: Node, holders: tuple[Pod, ...]) -> Iterator[MemoryGroup]:

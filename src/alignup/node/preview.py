@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from alignup.errors import AllocationError
 from alignup.node.inputs import has_policy
 from alignup.topology_manager.admission import Admission, ContainerAllocation
-from alignup.topology_manager.scope import NOTHING_DECIDED, ContainerScope, NoneScope, PodScope, Refusal, failed, merged
+from alignup.topology_manager.scope import NOTHING_DECIDED, ContainerScope, NoneScope, PodScope, failed, merged
 
 if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod
     from alignup.providers.cpu.provider import CpuProvider
     from alignup.providers.devices.provider import DeviceProvider
     from alignup.providers.memory.provider import MemoryProvider
-    from alignup.topology_manager.hints import TopologyHint
     from alignup.topology_manager.manager import TopologyManager
 
 _SCOPES: Final = (NoneScope, ContainerScope, PodScope)
@@ -44,7 +43,10 @@ def preview(manager: TopologyManager, own: Own, pod: Pod, numa_node_ids: tuple[i
     [container] = pod.all_containers
     manager.lock.begin_change()  # a device plugin that is asked must not change the node
     try:
-        best, refusal = _decided(manager, pod)
+        best, refusal = NOTHING_DECIDED, None
+        if type(manager.scope) is not NoneScope:
+            asked = None if type(manager.scope) is PodScope else container
+            best, refusal = merged(pod, asked, manager.policy, manager.providers)
         got: dict[str, Any] = {}
         for provider in own:
             if provider is None or refusal is not None:
@@ -60,11 +62,3 @@ def preview(manager: TopologyManager, own: Own, pod: Pod, numa_node_ids: tuple[i
     affinity = None if best is NOTHING_DECIDED else best
     allocation = ContainerAllocation(affinity, got.get("cpu"), got.get("memory", ()), got.get("devices", {}))
     return Admission(True, containers={container.name: allocation}, numa_node_ids=numa_node_ids)
-
-
-def _decided(manager: TopologyManager, pod: Pod) -> tuple[TopologyHint, Refusal | None]:
-    """Return the affinity of the container, and the refusal of the policy if it is not good enough."""
-    if type(manager.scope) is NoneScope:
-        return NOTHING_DECIDED, None
-    container = None if type(manager.scope) is PodScope else pod.all_containers[0]
-    return merged(pod, container, manager.policy, manager.providers)

@@ -84,7 +84,7 @@ def view_of(
         return ResourceView(resource, (), (), anywhere=True, account=account)
     pairs = mask_pairs(hints)
     preferred, other = (
-        sorted((mask for mask, is_preferred in pairs if mask and is_preferred == wanted), key=narrowness)
+        [mask for _, mask in sorted((mask.bit_count(), mask) for mask, is_good in pairs if mask and is_good == wanted)]
         for wanted in (True, False)
     )
     return ResourceView(
@@ -97,11 +97,6 @@ def view_of(
         account,
         len(pairs) < LOOKED_AT,
     )
-
-
-def narrowness(mask: int) -> tuple[int, int]:
-    """Return the sort key of a mask: its size, then its value."""
-    return mask.bit_count(), mask
 
 
 def sets_of(masks: Sequence[int], numa_node_ids: Sequence[int] | None) -> tuple[NodeSet, ...]:

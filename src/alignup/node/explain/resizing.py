@@ -12,7 +12,7 @@ from alignup.kubernetes.node_fit import requests_of
 from alignup.node.explain.explanation import Suggestion
 from alignup.node.explain.manifests import quantity
 from alignup.node.resize import DEFERRED, Resize
-from alignup.records import Record, replace
+from alignup.records import Record, json_fields, replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -56,15 +56,8 @@ class ResizeExplanation(Record):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the explanation in JSON's types."""
-        return {
-            "pod": self.pod,
-            "uid": self.uid,
-            "admitted": bool(self),
-            "reason": self.answer.status,
-            "message": self.answer.message,
-            "cause": self.cause,
-            "suggestions": [one.to_dict() for one in self.suggestions],
-        }
+        told = json_fields(self, "pod", "uid", "cause", "suggestions")
+        return {**told, "admitted": bool(self), "reason": self.answer.status, "message": self.answer.message}
 
 
 def explain_resize(node: Node, uid: str, containers: Amounts, whole: Amounts | None = None) -> ResizeExplanation:
@@ -87,9 +80,7 @@ def explain_resize(node: Node, uid: str, containers: Amounts, whole: Amounts | N
     return ResizeExplanation(name, uid, answer, cause, tuple(found))
 
 
-def _with_gates(
-    node: Node, uid: str, containers: Mapping[str, Any], whole: Mapping[str, Any] | None
-) -> Iterator[Suggestion]:
+def _with_gates(node: Node, uid: str, containers: Amounts, whole: Amounts | None) -> Iterator[Suggestion]:
     """Yield the feature gates with which the resources would be allocated, the fewest."""
     given = node.config.feature_gates or dict.fromkeys(OPTION_GATES, True)
     for gates in (_GATES[:1], _GATES[1:], _GATES):
@@ -104,9 +95,7 @@ def _with_gates(
             return
 
 
-def _removals(
-    node: Node, uid: str, containers: Mapping[str, Any], whole: Mapping[str, Any] | None
-) -> Iterator[Suggestion]:
+def _removals(node: Node, uid: str, containers: Amounts, whole: Amounts | None) -> Iterator[Suggestion]:
     """Yield the pod that requests least of those whose removal makes room."""
     others = sorted((one for one in node.pods if one.uid != uid), key=lambda one: requests_of(one).get("cpu", 0))
     for one in others[-MOST_REMOVALS:]:

@@ -8,14 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from xml.etree.ElementTree import Element, tostring
 
+from alignup.node.holdings import Holdings, allocation_cells
 from alignup.node.pictures.boxes import drawable
 from alignup.node.pictures.svg import add, style
-from alignup.text.byte_sizes import short_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from alignup.node.holdings import Holdings
     from alignup.node.pictures.overlay import Sign
     from alignup.topology_manager.admission import Admission
 
@@ -99,28 +98,10 @@ def containers_table(containers: Mapping[str, Mapping[str, Any]]) -> Element:
     Args:
         containers: by name, as `Admission.to_dict` has them.
     """
-    rows = [_container_row(name, got) for name, got in containers.items()]
-    return table(("container", "NUMA nodes", "preferred", "CPUs", "memory", "devices"), rows)
-
-
-def _container_row(name: str, got: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what a container got, as cells."""
-    affinity = got["affinity"]
-    nodes = None if affinity is None else affinity["numaNodes"]
-    blocks = [
-        f"{one['type']} {short_bytes(one['size'])} @ {', '.join(map(str, one['numaNodes']))}"
-        for one in got["memory"]
-        if one["size"]
+    rows = [
+        (name, *(cell.replace(",", ", ") for cell in allocation_cells(got, "; "))) for name, got in containers.items()
     ]
-    devices = [f"{resource} {', '.join(ids)}" for resource, ids in got["devices"].items() if ids]
-    return (
-        name,
-        "any" if nodes is None else ", ".join(map(str, nodes)),
-        "-" if affinity is None else "yes" if affinity["preferred"] else "no",
-        (got["cpus"] or "shared").replace(",", ", "),
-        "; ".join(blocks) or "-",
-        "; ".join(devices) or "-",
-    )
+    return table(("container", "NUMA nodes", "preferred", "CPUs", "memory", "devices"), rows)
 
 
 def holders_table(holdings: Holdings, signs: Mapping[str, Sign]) -> Element:
