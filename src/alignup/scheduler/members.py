@@ -44,13 +44,15 @@ class ExactMember:
         AlignupError: the report does not fit the node.
     """
 
-    __slots__ = ("_leaving", "_reported", "name", "node", "pods", "template")
+    __slots__ = ("_leaving", "_reported", "name", "node", "pods", "reports", "template")
 
     def __init__(self, name: str, template: Node, pods: Iterable[WatchedPod], holdings: Holdings | None) -> None:
         self.name, self.template = name, template
         self.pods: dict[str, WatchedPod] = {one.pod.uid: one for one in pods}
         """By uid, in the order of their binding; those that the report still lists although they are gone, too."""
-        self._leaving: dict[str, float] | None = None if holdings is None else {}
+        self.reports = holdings is not None
+        """Whether the node says what its pods hold."""
+        self._leaving: dict[str, float] = {}
         self._reported = _NOBODY  # no pod was in a report before the first
         self._reported = self._whole(holdings or _NOBODY, {})
         self.node = self._rebuilt()
@@ -66,15 +68,10 @@ class ExactMember:
         return self.template
 
     @property
-    def reports(self) -> bool:
-        """Whether the node says what its pods hold."""
-        return self._leaving is not None
-
-    @property
     def pending(self) -> tuple[str, ...]:
         """The uids of pods that are bound, hold something, and are in no report yet."""
-        refused = {pod.uid for pod in self.node.pods}.symmetric_difference(self.pods)
-        return tuple([uid for uid in self.unsettled if uid not in refused])
+        admitted = {pod.uid for pod in self.node.pods}
+        return tuple([uid for uid in self.unsettled if uid in admitted])
 
     @property
     def unsettled(self) -> tuple[str, ...]:
@@ -94,8 +91,8 @@ class ExactMember:
         self.pods[uid] = bound
         if is_new and uid not in {one.uid for one in self.node.pods}:
             _admit(self.node, bound.pod)
-        if bound.is_leaving:
-            self._leave(uid, now)
+        if bound.is_leaving and self.reports:
+            self._leaving.setdefault(uid, now)
 
     def gone(self, uid: str, now: float) -> None:
         """Take a pod from the node that has ended, or was deleted, or was never bound after all.
@@ -103,11 +100,10 @@ class ExactMember:
         What it held stays taken until a report leaves it out, if a report has listed it.
         """
         if uid in self.pods and self.reports and uid in self._listed():
-            self._leave(uid, now)
+            self._leaving.setdefault(uid, now)
             return
         self.pods.pop(uid, None)
-        if self._leaving:
-            self._leaving.pop(uid, None)
+        self._leaving.pop(uid, None)
         if any(one.uid == uid for one in self.node.pods):
             self.node.remove(uid)
 
@@ -139,15 +135,16 @@ class ExactMember:
         except Exception:
             self._reported, self.pods = before, kept
             raise
-        self._leaving = {uid: since for uid, since in (self._leaving or {}).items() if uid in self.pods}
+        self.reports = True
+        self._leaving = {uid: since for uid, since in self._leaving.items() if uid in self.pods}
         return True
 
     def expire(self, before: float) -> bool:
         """Free what pods hold that left before a moment, though no report says so; return whether there were any."""
-        overdue = [uid for uid, since in (self._leaving or {}).items() if since < before]
+        overdue = [uid for uid, since in self._leaving.items() if since < before]
         for uid in overdue:
             del self.pods[uid]
-            self._leaving = {one: since for one, since in (self._leaving or {}).items() if one != uid}
+            del self._leaving[uid]
             self._reported = Holdings([held for held in self._reported.pods if held.uid != uid])
             if any(one.uid == uid for one in self.node.pods):
                 self.node.remove(uid)
@@ -183,10 +180,6 @@ class ExactMember:
 
     def _listed(self) -> set[str]:
         return {held.uid for held in self._reported.pods}
-
-    def _leave(self, uid: str, now: float) -> None:
-        if self._leaving is not None:
-            self._leaving.setdefault(uid, now)
 
     def _rebuilt(self) -> Node:
         """Return the node as the report says, with the pods that were bound since."""

@@ -181,7 +181,7 @@ class ClusterState:
         before = _own_labels(self._labels.get(name, {}))
         self._labels[name] = labels
         if name in self._reports and (_own_labels(labels) != before or name not in self.members):
-            self._try_to_make(self._reports[name])
+            self.report_seen(self._reports.pop(name), 0.0)  # as one that is new
 
     def node_gone(self, name: str) -> None:
         """Take in that a Node object was deleted."""
@@ -199,18 +199,18 @@ class ClusterState:
         """Take in a NodeResourceTopology object that is new or changed; one that cannot be read is warned of."""
         before, member = self._reports.get(report.name), self.members.get(report.name)
         self._reports[report.name] = report
-        if before is None or member is None or before.description != report.description:
-            self._try_to_make(report)
-            return
-        if before.text == report.text:
-            return
         try:
-            if isinstance(member, ExactMember):
+            if before is None or member is None or before.description != report.description:
+                self._make(report)
+            elif before.text == report.text:
+                return
+            elif isinstance(member, ExactMember):
                 self._update_exact(member, report)
             else:
                 self._update_amounts(member, report, now)
-        except AlignupError as error:
-            self._ignore(report, error)
+        except AlignupError as error:  # nothing is known of the node then
+            warn(f"what node {report.name} reports is ignored: {error}")
+            self._drop(report.name)
 
     def report_gone(self, name: str) -> None:
         """Take in that a NodeResourceTopology object was deleted: nothing is known of the node any more."""
@@ -239,17 +239,6 @@ class ClusterState:
             elif overdue := member.older_than(now - SLOWEST_REPORT):
                 member.report(member.topology, overdue)
                 self._note(member)
-
-    def _try_to_make(self, report: Report) -> None:
-        try:
-            self._make(report)
-        except AlignupError as error:
-            self._ignore(report, error)
-
-    def _ignore(self, report: Report, error: AlignupError) -> None:
-        """Warn of a report that cannot be read; nothing is known of its node then."""
-        warn(f"what node {report.name} reports is ignored: {error}")
-        self._drop(report.name)
 
     def _drop(self, name: str) -> None:
         self.view.drop(name)
