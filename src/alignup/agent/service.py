@@ -20,7 +20,6 @@ from alignup.device_plugins.answer import DeviceAnswer, join_answers
 from alignup.errors import AlignupError, AllocationError, InputError
 from alignup.leases.agent_messages import (
     Ask,
-    Cut,
     Done,
     Failed,
     GiveBack,
@@ -148,11 +147,13 @@ class Service:
             if isinstance(request, GiveBack):
                 self._give_back(request, uid, reply)
             elif isinstance(request, Release):
-                self._release(request, uid, reply)
+                named = self._ledger.named(request.name, uid)
+                self._end(check_release(named, request.name, force=request.force)[0], reply)
             elif isinstance(request, List):
                 reply(shown(self._ledger, uid, self.watch.state_of))
             else:
-                reply(self._parts(request))
+                inventory = self._ledger.node.inventory
+                reply(Parts(cut(self._site, inventory, request.parts, request.cpus_per_part, request.devices)))
         except Exception as error:  # noqa: BLE001  # one request's failure is not to be the others'
             reply(_reply_to(error, uid))
         return None
@@ -363,25 +364,10 @@ class Service:
 
     def _give_back(self, request: GiveBack, uid: int, reply: Callable[[Reply], None]) -> None:
         lease = self._ledger.leases.get(request.id)
-        if lease is not None and not (self._ledger.owner_of(lease) == uid or self._ledger.is_admin(uid)):
-            lease = None
-        if lease is None:
+        if lease is None or not (self._ledger.owner_of(lease) == uid or self._ledger.is_admin(uid)):
             reply(Done())
-            return
-        self._end(lease, reply)
-
-    def _release(self, request: Release, uid: int, reply: Callable[[Reply], None]) -> None:
-        lease, _ = check_release(self._ledger.named(request.name, uid), request.name, force=request.force)
-        self._end(lease, reply)
-
-    def _parts(self, request: Cut) -> Parts:
-        """Return the machine in parts.
-
-        Raises:
-            InputError: it cannot be cut so.
-        """
-        inventory = self._ledger.node.inventory
-        return Parts(cut(self._site, inventory, request.parts, request.cpus_per_part, request.devices))
+        else:
+            self._end(lease, reply)
 
     def _end(self, lease: LeaseRecord, reply: Callable[[Reply], None] = lambda _: None) -> None:
         """Free a lease whose processes may run."""

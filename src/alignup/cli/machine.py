@@ -20,7 +20,7 @@ from alignup.errors import InputError
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.load import HERE
 from alignup.machine.machine import Machine, summary
-from alignup.machine.pci_devices import DISTANCES, PCI_KINDS, VENDORS, PciTree, kind_of
+from alignup.machine.pci_devices import DISTANCES, PciTree, kind_of, pci_kinds, vendor_of
 from alignup.text.byte_sizes import counted, short_bytes
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ def only_equal_memory(one: NumaNode, other: NumaNode) -> bool:
 def pci_table(machine: Machine) -> Table:
     """Return the table of GPUs, accelerators, network adapters and NVMe disks: a line for those alike near one node."""
     groups: dict[tuple[int, str, int, str], list[str]] = {}
-    kinds = [kind for _, kind in PCI_KINDS]
+    kinds = pci_kinds()
     for device in machine.pci_devices:
         kind = kind_of(device)
         if kind is not None:
@@ -228,7 +228,7 @@ def pci_table(machine: Machine) -> Table:
     rows = (
         (
             kinds[kind_number],
-            "-" if vendor == UNKNOWN_VENDOR else f"{VENDORS[vendor]} {model}" if vendor in VENDORS else model,
+            "-" if vendor == UNKNOWN_VENDOR else f"{vendor_of(vendor)} {model}".strip(),
             nodes_text(None if near < 0 else (near,)),
             str(len(addresses)),
             " ".join(addresses),
@@ -271,7 +271,7 @@ def pci_words(device: PciDevice) -> str:
     """Return a device in a few words."""
     near = "" if device.numa_node is None else f", NUMA node {device.numa_node}"
     link = f", {device.link:g} GB/s" if device.link else ""
-    name = f"{VENDORS.get(device.vendor, '')} {device.vendor}:{device.device}".strip()
+    name = f"{vendor_of(device.vendor)} {device.vendor}:{device.device}".strip()
     return f"{device.address} {kind_of(device)} {name}{near}{link}"
 
 

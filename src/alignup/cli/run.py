@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from alignup.kubernetes.versions import KubeletVersion
     from alignup.leases.agent_client import AgentSource
     from alignup.leases.agent_messages import Grant
-    from alignup.leases.child_process import WaitingCommand
     from alignup.leases.record import LeaseRecord
     from alignup.leases.source import FileSource
 
@@ -146,56 +145,38 @@ def run(
             number for a GPU of the lease, or what device plugins ask for cannot be mounted.
     """
     from alignup.leases.child_process import WaitingCommand  # startup counts
-    from alignup.leases.evidence import evidence_file  # startup counts
+    from alignup.leases.evidence import evidence_file, evidence_of, show_evidence  # startup counts
+    from alignup.leases.request import Claim  # startup counts
+    from alignup.processes.identity import identify  # startup counts
 
     source.prepare(request, binds=binds)
     evidence = evidence_file()
     waiting = WaitingCommand(words, () if evidence is None else (evidence,))
-    # from here on, whatever ends this process ends the other one too, until that has its lease
+    grant: Grant | None = None
     try:
-        grant = _acquire(source, request, words, waiting, evidence, wait)
-    except BaseException:
-        waiting.abandon()
-        raise
-    try:
+        # from here on, whatever ends this process ends the other one too, until that has its lease
         try:
+            stem = _NOT_IN_NAMES.sub("-", Path(words[0]).name).strip("-") or "command"
+            claim = Claim(
+                request,
+                identify(waiting.pid),
+                # arguments need not be UTF-8
+                command=" ".join(words).encode("utf-8", "backslashreplace").decode()[:_SHOWN_COMMAND],
+                name=f"{stem[:50]}-{waiting.pid}",
+                keeper=identify(waiting.keeper),
+                show=lambda lease, machine, state: show_evidence(evidence_of(lease, machine, state), evidence),
+            )
+            grant = source.acquire(claim, wait)
             start = _start(grant, binds=binds, mounts=_mounts(grant) if mounts else ())
-        except BaseException:
+        except BaseException as error:
             waiting.abandon()
+            if isinstance(error, AllocationError):
+                raise AllocationError(f"refused: {error}", error.reason) from None
             raise
         return waiting.run(start)
     finally:
-        if waiting.is_over:
+        if grant is not None and waiting.is_over:
             _give_back(source, grant.lease)
-
-
-def _acquire(
-    source: FileSource | AgentSource,
-    request: Request,
-    words: tuple[str, ...],
-    waiting: WaitingCommand,
-    evidence: int | None,
-    wait: float | None,
-) -> Grant:
-    """Return the lease of a command that waits for it."""
-    from alignup.leases.evidence import evidence_of, show_evidence  # startup counts
-    from alignup.leases.request import Claim  # startup counts
-    from alignup.processes.identity import identify  # startup counts
-
-    stem = _NOT_IN_NAMES.sub("-", Path(words[0]).name).strip("-") or "command"
-    claim = Claim(
-        request,
-        identify(waiting.pid),
-        # arguments need not be UTF-8
-        command=" ".join(words).encode("utf-8", "backslashreplace").decode()[:_SHOWN_COMMAND],
-        name=f"{stem[:50]}-{waiting.pid}",
-        keeper=identify(waiting.keeper),
-        show=lambda lease, machine, state: show_evidence(evidence_of(lease, machine, state), evidence),
-    )
-    try:
-        return source.acquire(claim, wait)
-    except AllocationError as error:
-        raise AllocationError(f"refused: {error}", error.reason) from None
 
 
 def _mounts(grant: Grant) -> tuple[Mount, ...]:
@@ -246,8 +227,7 @@ def _start(grant: Grant, *, binds: bool, mounts: tuple[Mount, ...] = ()) -> Any:
     environment = {name: os.fsencode(value) for name, value in grant.environment().items()}
     if not binds:
         return Start(environment, mounts=mounts)
-    strict = is_strict(grant.lease)
-    return Start(environment, str(grant.lease.cpus), grant.memory_nodes, strict, mounts)
+    return Start(environment, str(grant.lease.cpus), grant.memory_nodes, is_strict(grant.lease), mounts)
 
 
 def _give_back(source: FileSource | AgentSource, lease: LeaseRecord) -> None:

@@ -11,7 +11,7 @@ import logging
 import re
 import threading
 import time
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 import msgspec
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 
 _LOG: Final = logging.getLogger(__name__)
-_Question = TypeVar("_Question")
-_Answer = TypeVar("_Answer")
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", 4 << 20),
     ("grpc.enable_retries", 0),
@@ -121,9 +119,7 @@ class PluginConnection:
                 )
             ]
         )
-        method: grpc.UnaryUnaryMultiCallable[wire.PreferredAllocationRequest, wire.PreferredAllocationResponse]
-        method = self._stub.GetPreferredAllocation
-        answer = self._call("GetPreferredAllocation", method, request, self._limits.preferred)
+        answer = self._call("GetPreferredAllocation", request, self._limits.preferred)
         try:
             return preferred_of(answer, available, must_include, size)
         except InputError as error:
@@ -138,8 +134,7 @@ class PluginConnection:
             DevicePluginError: it did not answer in time, failed, or its answer makes no sense.
         """
         request = wire.AllocateRequest(container_requests=[wire.ContainerAllocateRequest(devices_ids=ids)])
-        method: grpc.UnaryUnaryMultiCallable[wire.AllocateRequest, wire.AllocateResponse] = self._stub.Allocate
-        answer = self._call("Allocate", method, request, self._limits.allocate)
+        answer = self._call("Allocate", request, self._limits.allocate)
         try:
             return answer_of(answer)
         except InputError as error:
@@ -152,14 +147,9 @@ class PluginConnection:
             DevicePluginError: it did not answer in time, or failed.
         """
         if self._needs_pre_start:
-            request = wire.PreStartContainerRequest(devices_ids=ids)
-            method: grpc.UnaryUnaryMultiCallable[wire.PreStartContainerRequest, wire.PreStartContainerResponse]
-            method = self._stub.PreStartContainer
-            self._call("PreStartContainer", method, request, self._limits.pre_start)
+            self._call("PreStartContainer", wire.PreStartContainerRequest(devices_ids=ids), self._limits.pre_start)
 
-    def _call(
-        self, name: str, method: grpc.UnaryUnaryMultiCallable[_Question, _Answer], request: _Question, limit: float
-    ) -> _Answer:
+    def _call(self, name: str, request: Any, limit: float) -> Any:
         """Return the plugin's answer to a call.
 
         Raises:
@@ -168,7 +158,7 @@ class PluginConnection:
         if self.is_lost:
             raise DevicePluginError(self.resource, f"cannot be asked: {self.trouble}")
         try:
-            return method(request, timeout=limit)
+            return getattr(self._stub, name)(request, timeout=limit)
         except grpc.RpcError as error:
             raise DevicePluginError(self.resource, _failure(name, error, limit)) from None
         except ValueError as error:  # the channel was closed meanwhile
@@ -274,16 +264,8 @@ class DevicePluginError(AllocationError):
         self.resource = resource
 
 
-class Registration(Record):
-    """The request of a plugin to be connected to."""
-
-    resource: str
-    endpoint: str
-    """The name of its socket in the shared folder."""
-
-
-def registration_of(message: wire.RegisterRequest) -> Registration:
-    """Return a plugin's registration.
+def check_registration(message: wire.RegisterRequest) -> None:
+    """Refuse a registration that cannot be.
 
     Raises:
         InputError: its version, its resource or its socket cannot be; the sentences are the kubelet's where it has one.
@@ -300,7 +282,6 @@ def registration_of(message: wire.RegisterRequest) -> Registration:
         raise InputError(f'the ResourceName "{resource[:80]}" is invalid')
     if not _ENDPOINT.fullmatch(message.endpoint) or message.endpoint in {".", "..", SOCKET_NAME}:
         raise InputError.at("the endpoint", "the name of a socket in the shared folder", message.endpoint)
-    return Registration(resource, message.endpoint)
 
 
 def devices_of(message: wire.ListAndWatchResponse) -> tuple[Device, ...]:
@@ -372,21 +353,21 @@ def answer_of(message: wire.AllocateResponse) -> DeviceAnswer:
     found = message.container_responses[0]
     environment = dict(sorted(found.envs.items()))
     _check_variables(environment)
-    answer = DeviceAnswer(
-        environment,
-        tuple(
-            Mount(_path(one.container_path, "mounts"), _path(one.host_path, "mounts"), one.read_only)
-            for one in found.mounts
-        ),
-        tuple(
-            DeviceNode(
-                _path(one.container_path, "devices"), _path(one.host_path, "devices"), _permissions(one.permissions)
-            )
-            for one in found.devices
-        ),
-        dict(sorted(found.annotations.items())),
-        _names([one.name for one in found.cdi_devices]),
-    )
+    mounts = tuple(Mount(one.container_path, one.host_path, one.read_only) for one in found.mounts)
+    devices = tuple(DeviceNode(one.container_path, one.host_path, one.permissions) for one in found.devices)
+    for where, listed in (("mounts", mounts), ("devices", devices)):
+        for path in (path for one in listed for path in (one.container_path, one.host_path)):
+            if not path.startswith("/") or "\0" in path:
+                raise InputError.at(where, "an absolute path", path)
+    for device in devices:
+        if set(device.permissions) - set("rwm"):
+            raise InputError.at("devices.permissions", "some of r, w and m", device.permissions)
+    names = tuple(one.name for one in found.cdi_devices)
+    for name in names:
+        kind, _, device_name = name.partition("=")
+        if not (device_name and "/" in kind):
+            raise InputError.at("cdi_devices", "names such as vendor.com/gpu=gpu0", name)
+    answer = DeviceAnswer(environment, mounts, devices, dict(sorted(found.annotations.items())), names)
     # a command is told all but the variables in one variable
     size = len(msgspec.json.encode(answer)) - len(msgspec.json.encode(environment))
     if size > _LONGEST_VALUE:
@@ -408,38 +389,3 @@ def _check_variables(environment: dict[str, str]) -> None:
     size = sum(len(name.encode()) + len(value.encode()) for name, value in environment.items())
     if size > _LONGEST_VALUE:
         raise InputError.at("envs", f"up to {_LONGEST_VALUE} bytes", size)
-
-
-def _path(path: str, where: str) -> str:
-    """Return a path if it is an absolute one.
-
-    Raises:
-        InputError: it is not.
-    """
-    if not path.startswith("/") or "\0" in path:
-        raise InputError.at(where, "an absolute path", path)
-    return path
-
-
-def _permissions(letters: str) -> str:
-    """Return the permissions of a device if they are some of r, w and m.
-
-    Raises:
-        InputError: they are not.
-    """
-    if set(letters) - set("rwm"):
-        raise InputError.at("devices.permissions", "some of r, w and m", letters)
-    return letters
-
-
-def _names(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of CDI devices if each has a kind and a device.
-
-    Raises:
-        InputError: one of them has not.
-    """
-    for name in names:
-        kind, found, device = name.partition("=")
-        if not (found and device and "/" in kind):
-            raise InputError.at("cdi_devices", "names such as vendor.com/gpu=gpu0", name)
-    return tuple(names)

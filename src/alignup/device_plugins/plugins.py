@@ -29,8 +29,7 @@ from alignup.device_plugins.connection import (
     DevicePluginError,
     Limits,
     PluginConnection,
-    Registration,
-    registration_of,
+    check_registration,
     without_unknown_nodes,
 )
 from alignup.device_plugins.device_plugin_pb2_grpc import RegistrationServicer, add_RegistrationServicer_to_server
@@ -170,11 +169,7 @@ class DevicePlugins:
 
         It returns none where the plugin has no preference, and raises DevicePluginError if the plugin fails.
         """
-
-        def preferred(available: Sequence[str], must_include: Sequence[str], size: int) -> Sequence[str]:
-            return self._connection(resource).preferred(available, must_include, size)
-
-        return preferred
+        return lambda *question: self._connection(resource).preferred(*question)
 
     def has_preferences(self, resource: str) -> bool:
         """Return whether the plugin of a resource offers GetPreferredAllocation."""
@@ -222,13 +217,13 @@ class DevicePlugins:
             raise DevicePluginError(resource, "has not registered")
         return found
 
-    def _accept(self, registration: Registration) -> None:
+    def _accept(self, registration: wire.RegisterRequest) -> None:
         """Connect to a plugin, in the place of an earlier one of the same resource.
 
         Raises:
             InputError: there are too many.
         """
-        resource = registration.resource
+        resource = registration.resource_name
         with self._lock:
             if resource not in self._connections and len(self._connections) >= _MOST_RESOURCES:
                 raise InputError.at("the registration", f"up to {_MOST_RESOURCES} resources", resource)
@@ -265,7 +260,7 @@ _THREADS: Final = 4
 _LARGEST_REQUEST: Final = 1 << 16
 
 
-class RegistrationServer:
+class RegistrationServer(RegistrationServicer):
     """The registration socket of a folder.
 
     Args:
@@ -273,14 +268,15 @@ class RegistrationServer:
         accept: called, from a thread of the server, with each registration; raises InputError to refuse it.
     """
 
-    def __init__(self, folder: Path, accept: Callable[[Registration], None]) -> None:
+    def __init__(self, folder: Path, accept: Callable[[wire.RegisterRequest], None]) -> None:
+        self._accept = accept
         self._socket = folder / SOCKET_NAME
         self._server = grpc.server(
             ThreadPoolExecutor(_THREADS, thread_name_prefix="registration"),
             options=(("grpc.max_receive_message_length", _LARGEST_REQUEST), ("grpc.so_reuseport", 0)),
             maximum_concurrent_rpcs=4 * _THREADS,
         )
-        add_RegistrationServicer_to_server(_Registration(accept), self._server)
+        add_RegistrationServicer_to_server(self, self._server)
 
     def start(self) -> None:
         """Serve, and thereby let the plugins of the folder register again: its old sockets are removed before.
@@ -306,17 +302,11 @@ class RegistrationServer:
         self._server.stop(grace=None).wait()
         remove(self._socket)
 
-
-class _Registration(RegistrationServicer):
-    """What the server does with a call."""
-
-    def __init__(self, accept: Callable[[Registration], None]) -> None:
-        self._accept = accept
-
     def Register(self, request: wire.RegisterRequest, context: grpc.ServicerContext) -> wire.Empty:  # noqa: N802  # the protocol's name
         """Take a registration, or refuse it with a reason."""
         try:
-            self._accept(registration_of(request))
+            check_registration(request)
+            self._accept(request)
         except InputError as error:
             _LOG.warning("the registration of a device plugin is refused: %s", error)
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))

@@ -106,7 +106,7 @@ class AgentSource:
             devices=dict(request.devices),
             policy=request.policy,
             name=request.name,
-            part=None if request.part is None else (request.part.rank, request.part.parts),
+            part=request.part,
             kubelet_version=str(request.kubelet_version or ""),
             wait=-1.0 if endless else wait or 0.0,
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from alignup.errors import InputError
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
@@ -42,7 +42,7 @@ _DEVICES_AT_MOST: Final = 1_000_000_000
 _PARTS_AT_MOST: Final = 999_999
 
 
-class PartOf(Record):
+class PartOf(NamedTuple):
     """One of the equal parts that `alignup split` cuts a machine into, counted from 0."""
 
     rank: int
@@ -116,7 +116,7 @@ class Claim(Record):
             memory=request.memory,
             devices=dict(request.devices),
             policy=request.policy,
-            part=None if request.part is None else (request.part.rank, request.part.parts),
+            part=request.part,
             since=int(time.time()),
             ancestors=self.ancestors,
         )

@@ -204,11 +204,10 @@ def _attempt(file: LeaseFile, site: Site, claim: Claim, *, queues: bool) -> Leas
         table, _ = living(change.table)
         check_machine(table, site.identity, file.path)
         _check_names(site, claim, table.leases)
-        for lease in table.leases:
-            ledger.restore([lease])
-        ledger.restore((), table.waiting)
+        ledger.restore(table.leases, table.waiting)
         try:
-            lease = ledger.keep(_asked(ledger, claim))
+            ledger.ask(claim)  # no plugin, no question
+            lease = ledger.keep(claim.id)
         except AllocationError as error:
             refused = error
             if queues:
@@ -236,13 +235,6 @@ def _ledger(site: Site, claim: Claim) -> Ledger:
     if claim.request.part is not None:
         ledger.node.part_of(claim.request)
     return ledger
-
-
-def _asked(ledger: Ledger, claim: Claim) -> str:
-    """Return the id of what a ledger without plugins has set aside."""
-    found = ledger.ask(claim)
-    assert not hasattr(found, "must_include")  # noqa: S101  # no plugin, no question
-    return claim.id
 
 
 def _check_names(site: Site, claim: Claim, leases: Iterable[LeaseRecord]) -> None:

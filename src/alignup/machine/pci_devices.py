@@ -5,7 +5,10 @@ Names the kinds and vendors of the PCI devices that placement depends on. Distan
 
 from __future__ import annotations
 
+import json
 import re
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError
@@ -97,36 +100,26 @@ def devices_from_pci(machine: Machine, selectors: Iterable[PciSelector]) -> dict
     return {resource: tuple(devices[address] for address in sorted(devices)) for resource, devices in inventory.items()}
 
 
-PCI_KINDS: Final = (
-    ("0300", "GPU (VGA)"),
-    ("0302", "GPU"),
-    ("03", "display"),
-    ("12", "accelerator"),
-    ("0207", "InfiniBand"),
-    ("02", "network"),
-    ("0108", "NVMe"),
-)
-"""The first digits of the PCI classes that placement depends on, and their names; the first that fits counts."""
+@cache
+def _names() -> dict[str, dict[str, str]]:
+    """Return the first digits of the PCI classes that placement depends on, with names, and the names of vendors."""
+    found: dict[str, dict[str, str]] = json.loads(Path(__file__).with_name("pci_names.json").read_bytes())
+    return found
 
-VENDORS: Final = {
-    "1002": "AMD",
-    "1022": "AMD",
-    "10de": "NVIDIA",
-    "14e4": "Broadcom",
-    "144d": "Samsung",
-    "15b3": "Mellanox",
-    "1af4": "virtio",
-    "1d0f": "Amazon",
-    "1da3": "Habana",
-    "1e0f": "KIOXIA",
-    "8086": "Intel",
-}
-"""Names of vendors, by the number that PCI gives them."""
+
+def pci_kinds() -> tuple[str, ...]:
+    """Return the kinds of PCI devices that placement depends on, in words."""
+    return tuple(_names()["kinds"].values())
 
 
 def kind_of(device: PciDevice) -> str | None:
-    """Return the kind of a PCI device in words; None if placement does not depend on it."""
-    return next((kind for digits, kind in PCI_KINDS if device.class_.startswith(digits)), None)
+    """Return the kind of a PCI device in words, the first that its class begins as; None: placement ignores it."""
+    return next((kind for digits, kind in _names()["kinds"].items() if device.class_.startswith(digits)), None)
+
+
+def vendor_of(number: str) -> str:
+    """Return the name of a vendor by the number that PCI gives it; empty: not known."""
+    return _names()["vendors"].get(number, "")
 
 
 DISTANCES: Final = ("X", "PIX", "PXB", "PHB", "NODE", "SYS")

@@ -160,22 +160,12 @@ def _move(pid: int, cgroup: Path) -> None:
 
 def remove_cgroup(path: str) -> bool:
     """Remove a cgroup, with those below it; return whether it is gone: it is not while there are processes in it."""
-    try:
-        os.rmdir(path)  # noqa: PTH106  # of text
-    except FileNotFoundError:
-        return True
-    except OSError:
-        try:
-            if has_processes(path):
-                return False
-        except OSError:
-            return False
-    else:
-        return True
-    # a command may have made some of its own below it
-    for folder, _, _ in os.walk(path, topdown=False):
-        with suppress(OSError):
-            os.rmdir(folder)  # noqa: PTH106  # as above
+    with suppress(OSError):
+        if not has_processes(path):
+            # a command may have made some of its own below it
+            for folder, _, _ in os.walk(path, topdown=False):
+                with suppress(OSError):
+                    os.rmdir(folder)  # noqa: PTH106  # of text
     return not os.path.exists(path)  # noqa: PTH110  # as above
 
 

@@ -7,7 +7,6 @@ import socket
 import grpc
 import pytest
 
-from alignup.device_plugins.connection import Registration
 from alignup.device_plugins.plugins import SOCKET_NAME, RegistrationServer
 from alignup.errors import InputError
 from fake_plugins import NIC, FakePlugin, short_folder
@@ -31,7 +30,7 @@ def accepted(folder):
 
 def test_a_registration_is_handed_on(folder, accepted):
     FakePlugin(folder).register()
-    assert accepted == [Registration(NIC, "example.com_nic.sock")]
+    assert [(one.resource_name, one.endpoint) for one in accepted] == [(NIC, "example.com_nic.sock")]
 
 
 def test_a_registration_that_cannot_be_is_refused_before(folder, accepted):

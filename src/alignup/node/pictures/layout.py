@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from alignup.machine.cpuset import CPUSet
-from alignup.machine.pci_devices import VENDORS, kind_of
+from alignup.machine.pci_devices import kind_of, vendor_of
 from alignup.node.pictures import boxes
 from alignup.text.byte_sizes import counted, short_bytes
 
@@ -200,8 +200,7 @@ def _devices_by_place(machine: Machine, devices: Mapping[str, Sequence[Device]])
         known = kind_of(pci)
         if known is not None and pci.address not in named:
             near = () if pci.numa_node is None else (pci.numa_node,)
-            vendor = VENDORS.get(pci.vendor, "")
-            title = f"{known} {pci.address}, {vendor} {pci.vendor}:{pci.device}, {_near(near)}"
+            title = f"{known} {pci.address}, {vendor_of(pci.vendor)} {pci.vendor}:{pci.device}, {_near(near)}"
             add(near, "PCI", "pci", f"{known} {pci.address.removeprefix('0000:')}", title)
     return places
 
