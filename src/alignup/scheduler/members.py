@@ -20,7 +20,7 @@ from alignup.records import replace
 from alignup.scheduler.report import Holdings, PodHolding, holdings_of, pod_holding, restored_node
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping
+    from collections.abc import Callable, Container, Iterable, Mapping
 
     from alignup.cluster.rows import NodeAmounts
     from alignup.kubernetes.pod import Pod
@@ -307,33 +307,27 @@ def taken_by(amounts: NodeAmounts, pod: Pod, mask: int) -> NodeAmounts:
         mask: the NUMA nodes to take from first, the lowest first; the others give what these lack.
     """
     order = sorted(range(amounts.numa_nodes), key=lambda position: (not mask >> position & 1, position))
-    cpus = amounts.cpus
-    if cpus is not None and pod.exclusive_cpus:
-        cpus = (cpus[0], cpus[1], _less(cpus[2], pod.exclusive_cpus, order))
-    return replace(
-        amounts,
-        cpus=cpus,
-        memory=_all_less(amounts.memory, dict(pod.memory), order),
-        devices=_all_less(amounts.devices, dict(pod.devices), order),
-    )
+    wanted = {"cpu": pod.exclusive_cpus, **dict(pod.memory), **dict(pod.devices)}
+    return _with_free(amounts, lambda name, _, free: _less(free, wanted.get(name, 0), order))
 
 
 def emptied(amounts: NodeAmounts) -> NodeAmounts:
     """Return the amounts of the same node without pods."""
+    return _with_free(amounts, lambda _name, there, _free: there)
+
+
+_Amounts = tuple[int, ...]
+
+
+def _with_free(amounts: NodeAmounts, left: Callable[[str, _Amounts, _Amounts], _Amounts]) -> NodeAmounts:
+    """Return amounts of which something else is free: of each resource what a function of its amounts says."""
     cpus = amounts.cpus
     return replace(
         amounts,
-        cpus=None if cpus is None else (cpus[0], cpus[1], cpus[1]),
-        memory={name: (there, there) for name, (there, _) in amounts.memory.items()},
-        devices={name: (there, there) for name, (there, _) in amounts.devices.items()},
+        cpus=None if cpus is None else (cpus[0], cpus[1], left("cpu", cpus[1], cpus[2])),
+        memory={name: (there, left(name, there, free)) for name, (there, free) in amounts.memory.items()},
+        devices={name: (there, left(name, there, free)) for name, (there, free) in amounts.devices.items()},
     )
-
-
-_Pairs = tuple[tuple[int, ...], tuple[int, ...]]
-
-
-def _all_less(found: Mapping[str, _Pairs], asked: Mapping[str, int], order: list[int]) -> dict[str, _Pairs]:
-    return {name: (there, _less(free, asked.get(name, 0), order)) for name, (there, free) in found.items()}
 
 
 def _less(free: tuple[int, ...], wanted: int, order: list[int]) -> tuple[int, ...]:
