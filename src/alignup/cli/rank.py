@@ -176,7 +176,7 @@ def is_json_lines(data: bytes) -> bool:
 def placements(cluster: Cluster, answer: Evaluation, ranking: Ranking, top: int) -> list[dict[str, Any]]:
     """Return the best nodes in JSON's types; NUMA nodes by the kernel's ids where these are known."""
     found = []
-    for index in ranking.order[:top].tolist():
+    for index in ranking.order[:top]:
         mask = int(answer.affinity[index])
         ids = cluster.nodes[index].machine.numa_node_ids if cluster.nodes else range(64)
         found.append(
@@ -274,8 +274,6 @@ def koordinator_dict(cluster: Cluster, pod: Pod, profile: str, top: int) -> dict
     Raises:
         InputError: there is no such profile.
     """
-    import numpy as np
-
     from alignup.cluster.koordinator import judge_nodes
     from alignup.cluster.ranking import Ranking, Refused
 
@@ -296,7 +294,7 @@ def koordinator_dict(cluster: Cluster, pod: Pod, profile: str, top: int) -> dict
         }
         for one in passing[:top]
     ]
-    ranking = Ranking(np.array([cluster.index(one.node) for one in passing], np.intp), (), tuple(refused))
+    ranking = Ranking(tuple([cluster.index(one.node) for one in passing]), (), tuple(refused))
     return answer_dict(cluster, pod, ranking, best, {"koordinatorProfile": profile}) | {"exact": bool(cluster.nodes)}
 
 

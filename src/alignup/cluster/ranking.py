@@ -21,8 +21,6 @@ from alignup.records import Record, field
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    import numpy.typing as npt
-
     from alignup.core.amounts.board import Row
     from alignup.kubernetes.pod import Pod
     from alignup.node import Node
@@ -51,10 +49,10 @@ class RefusalGroup(Record):
     """The sentence of the first of them."""
 
 
-class Ranking(Record, eq=False):
+class Ranking(Record):
     """The nodes that would take a pod, the best first, and the others."""
 
-    order: npt.NDArray[np.intp]
+    order: tuple[int, ...]
     """Indices of nodes: those that manage NUMA nodes by score, then those that do not."""
     unmanaged: tuple[str, ...]
     """Names of the nodes in `order` that align nothing: their policy is none, or nothing is known of them."""
@@ -94,16 +92,12 @@ def rank(cluster: Cluster, pod: Pod, answer: Evaluation, fit: Fit, *, require_dr
             else the others come first.
     """
     shortages = fit.shortages(pod, len(cluster))
-    is_short = np.array([shortage is not None for shortage in shortages], np.bool_)
-    best = answer.best()
-    best = best[~is_short[best]]
+    best = [index for index in answer.best().tolist() if shortages[index] is None]
     rows = cluster.rows
     own = pod_policy(pod) is not None
-    managed = np.array([_is_managed(rows[index], own) for index in best.tolist()], np.bool_)
-    order = np.concatenate([best[managed], best[~managed]]) if len(best) else best
-    refused = _refused(cluster, pod, answer, shortages)
-    unmanaged = tuple(cluster.names[index] for index in order[int(managed.sum()) :].tolist())
-    ranking = Ranking(order, unmanaged, refused)
+    unmanaged = {index: cluster.names[index] for index in best if not _is_managed(rows[index], own)}
+    order = tuple(sorted(best, key=unmanaged.__contains__))
+    ranking = Ranking(order, tuple(unmanaged.values()), _refused(cluster, pod, answer, shortages))
     return _by_claims(cluster, pod, ranking, require=require_dra_alignment) if pod.constraints.claims else ranking
 
 
@@ -112,17 +106,14 @@ def _by_claims(cluster: Cluster, pod: Pod, ranking: Ranking, *, require: bool) -
     from alignup.claims.on_node import foretell  # noqa: PLC0415  # few pods have claims
 
     nodes = cluster.nodes
-    found = {index: foretell(nodes[index], pod, suggest=False) for index in ranking.order.tolist()} if nodes else {}
+    found = {index: foretell(nodes[index], pod, suggest=False) for index in ranking.order} if nodes else {}
     meets = {index: one.meet for index, one in found.items() if one is not None}
-    order = sorted(ranking.order.tolist(), key=lambda index: _PREFERENCE.index(meets.get(index)))
+    order = sorted(ranking.order, key=lambda index: _PREFERENCE.index(meets.get(index)))
     kept = [index for index in order if meets.get(index) or not (require and meets)]
     refused = [Refused(cluster.names[index], *_MISALIGNED) for index in order if index not in set(kept)]
     names = {cluster.names[index] for index in kept}
     return Ranking(
-        np.array(kept, np.intp),
-        tuple(name for name in ranking.unmanaged if name in names),
-        (*ranking.refused, *refused),
-        meets,
+        tuple(kept), tuple(name for name in ranking.unmanaged if name in names), (*ranking.refused, *refused), meets
     )
 
 
