@@ -21,20 +21,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from alignup.errors import InputError
+from alignup.leases import record
 from alignup.leases.evidence import Evidence, overlap, with_evidence
-from alignup.leases.record import (
-    Entry,
-    Freed,
-    Given,
-    Joined,
-    LeaseRecord,
-    LeaseTable,
-    Left,
-    Waiter,
-    check_amounts,
-    encode_leases,
-    lease_decoder,
-)
 from alignup.trusted_files import open_own, replace_file, why
 
 if TYPE_CHECKING:
@@ -60,12 +48,12 @@ class Began(msgspec.Struct, frozen=True, tag="began", omit_defaults=True):
     """The first entry: the leases when the file was made."""
 
     version: int
-    table: LeaseTable
+    table: record.LeaseTable
     lost: str = ""
     """Why there may be leases that are not known; empty: there are none."""
 
 
-_DECODE: Final = lease_decoder(Began | Given | Freed | Joined | Left).decode  # type: ignore[arg-type]  # a union
+_DECODE: Final = record.lease_decoder(Began | record.Given | record.Freed | record.Joined | record.Left).decode  # type: ignore[arg-type]  # a union
 
 
 class Damage(NamedTuple):
@@ -78,7 +66,7 @@ class Damage(NamedTuple):
 class Reading(NamedTuple):
     """What a journal says."""
 
-    table: LeaseTable
+    table: record.LeaseTable
     damage: tuple[Damage, ...] = ()
     ended: frozenset[str] = frozenset()
     """Ids of leases that ended, and of which no line says that they were given."""
@@ -95,7 +83,7 @@ def read_entries(text: bytes, where: str) -> Reading:
         InputError: it is of a later release, or has amounts that no machine has.
     """
     *promised, rest = text.split(b"\n")
-    entries: list[Began | Entry] = []
+    entries: list[Began | record.Entry] = []
     damage: list[Damage] = []
     for number, line in enumerate(promised, 1):
         found = _entries_of(line)
@@ -114,13 +102,13 @@ def read_entries(text: bytes, where: str) -> Reading:
     if began is not None and began.version > VERSION:
         raise InputError.at(f"{where}:1", f"a journal in the form of version {VERSION}", began.version)
     table, ended = _replayed(entries, is_damaged=bool(damage))
-    check_amounts(table.leases, where)
+    record.check_amounts(table.leases, where)
     return Reading(table, tuple(damage), frozenset(ended), is_torn, "" if began is None else began.lost)
 
 
 def settled(
     reading: Reading, shown: Sequence[Evidence], promised_leases: int | None = None
-) -> tuple[LeaseTable, str, str]:
+) -> tuple[record.LeaseTable, str, str]:
     """Return the leases that are known, words about where from, and why there may be others; empty: there are none.
 
     Args:
@@ -140,7 +128,7 @@ def settled(
     return table, words, f"line {where} of the journal cannot be read, and may have been a lease"
 
 
-def write_journal(path: Path, table: LeaseTable, lost: str = "") -> int:
+def write_journal(path: Path, table: record.LeaseTable, lost: str = "") -> int:
     """Write a journal that starts with a table, in the place of an earlier one; return its size in bytes.
 
     Raises:
@@ -171,7 +159,7 @@ class Journal:
     def __init__(
         self,
         path: Path,
-        table: Callable[[], LeaseTable],
+        table: Callable[[], record.LeaseTable],
         broken: Callable[[str], None],
         *,
         durable: bool = True,
@@ -199,7 +187,7 @@ class Journal:
 
     def append(
         self,
-        entries: Iterable[Entry],
+        entries: Iterable[record.Entry],
         tell: Callable[[], None] = lambda: None,
         failed: Callable[[str], None] = lambda _: None,
     ) -> None:
@@ -263,32 +251,32 @@ class Journal:
             os.fdatasync(self._descriptor)
         self._written(self._descriptor, leases)
 
-    def _begin_anew(self, table: LeaseTable) -> None:
+    def _begin_anew(self, table: record.LeaseTable) -> None:
         self._size = self._first_size = write_journal(self._path, table, self._lost)
         earlier, self._descriptor = self._descriptor, open_own(self._path, os.O_WRONLY | os.O_APPEND)
         os.close(earlier)
         self._written(self._descriptor, len(table.leases))
 
 
-def line_of(entry: Began | Entry) -> bytes:
+def line_of(entry: Began | record.Entry) -> bytes:
     """Return the line of an entry."""
-    text = encode_leases(entry)
+    text = record.encode_leases(entry)
     return b"%08x %b\n" % (zlib.crc32(text), text)
 
 
-def _entry_of(line: bytes) -> Began | Entry | None:
+def _entry_of(line: bytes) -> Began | record.Entry | None:
     """Return the entry of a line; None if it is not whole."""
     text = line[_CHECKSUM + 1 :]
     if line[:_CHECKSUM] != b"%08x" % zlib.crc32(text):
         return None
     try:
-        entry: Began | Entry = _DECODE(text)
+        entry: Began | record.Entry = _DECODE(text)
     except msgspec.MsgspecError:
         return None
     return entry
 
 
-def _entries_of(line: bytes) -> list[Began | Entry]:
+def _entries_of(line: bytes) -> list[Began | record.Entry]:
     """Return the entry of a line, or the two of a line whose newline was damaged; none if it cannot be read."""
     entry = _entry_of(line)
     if entry is not None:
@@ -300,7 +288,7 @@ def _entries_of(line: bytes) -> list[Began | Entry]:
     return []
 
 
-def _unfinished(rest: bytes) -> tuple[list[Began | Entry], bool]:
+def _unfinished(rest: bytes) -> tuple[list[Began | record.Entry], bool]:
     """Return the entries at the end of a journal that have no newline, and whether something else is left there."""
     if not rest:
         return [], False
@@ -320,29 +308,29 @@ def _ends(text: bytes) -> Iterator[int]:
     return (found.end() for found in re.finditer(rb"\}", text))
 
 
-def _replayed(entries: Sequence[Began | Entry], *, is_damaged: bool) -> tuple[LeaseTable, set[str]]:
+def _replayed(entries: Sequence[Began | record.Entry], *, is_damaged: bool) -> tuple[record.LeaseTable, set[str]]:
     """Return the leases after some entries, and the ids of those that ended and were never given."""
-    table = LeaseTable()
-    leases: dict[str, LeaseRecord] = {}
-    waiting: dict[str, Waiter] = {}
+    table = record.LeaseTable()
+    leases: dict[str, record.LeaseRecord] = {}
+    waiting: dict[str, record.Waiter] = {}
     ended: set[str] = set()
     for entry in entries:
         if isinstance(entry, Began):
             table = entry.table
             leases = {lease.id: lease for lease in table.leases}
             waiting = {waiter.id: waiter for waiter in table.waiting}
-        elif isinstance(entry, Given):
+        elif isinstance(entry, record.Given):
             if is_damaged:  # nothing is given twice: what the lease has of an earlier one had been freed
                 leases = {key: one for key, one in leases.items() if not overlap(one, entry.lease)}
             leases[entry.lease.id] = entry.lease
-        elif isinstance(entry, Freed):
+        elif isinstance(entry, record.Freed):
             if leases.pop(entry.id, None) is None:
                 ended.add(entry.id)
-        elif isinstance(entry, Joined):
+        elif isinstance(entry, record.Joined):
             waiting[entry.waiter.id] = entry.waiter
         else:
             waiting.pop(entry.id, None)
-    return LeaseTable(table.machine, tuple(leases.values()), tuple(waiting.values())), ended
+    return record.LeaseTable(table.machine, tuple(leases.values()), tuple(waiting.values())), ended
 
 
 def _is_explained(damage: Damage, reading: Reading, shown: Iterable[Evidence]) -> bool:
@@ -354,7 +342,7 @@ def _is_explained(damage: Damage, reading: Reading, shown: Iterable[Evidence]) -
     identity = text[_ID_STARTS : _ID_STARTS + 16]
     if any(_differ(identity, ended.encode()) <= 1 for ended in reading.ended):
         return True
-    return any(_differ(text + b"\n", line_of(Given(one.lease))) <= _FEW for one in shown)
+    return any(_differ(text + b"\n", line_of(record.Given(one.lease))) <= _FEW for one in shown)
 
 
 def _differ(one: bytes, other: bytes) -> int:

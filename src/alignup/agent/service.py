@@ -18,21 +18,7 @@ import msgspec
 
 from alignup.device_plugins.answer import DeviceAnswer, join_answers
 from alignup.errors import AlignupError, AllocationError, InputError
-from alignup.leases.agent_messages import (
-    Ask,
-    Done,
-    Failed,
-    GiveBack,
-    Grant,
-    KnownLease,
-    Leases,
-    List,
-    Parts,
-    Refused,
-    Release,
-    Reply,
-    Request,
-)
+from alignup.leases import agent_messages as messages
 from alignup.leases.binding import memory_nodes
 from alignup.leases.environment import cuda_variables
 from alignup.leases.evidence import check_release
@@ -135,25 +121,27 @@ class Service:
         self.watch: ProcessWatch
         """Set before the first request."""
 
-    def handle(self, request: Request, caller: Caller, reply: Callable[[Reply], None]) -> Callable[[], object] | None:
+    def handle(
+        self, request: messages.Request, caller: Caller, reply: Callable[[messages.Reply], None]
+    ) -> Callable[[], object] | None:
         """Carry out a request; `reply` is called once, now or later, unless the returned function is called before.
 
         That function is for a user who has gone away.
         """
         uid = caller.uid
         try:
-            if isinstance(request, Ask):
+            if isinstance(request, messages.Ask):
                 return self._ask(request, caller, reply)
-            if isinstance(request, GiveBack):
+            if isinstance(request, messages.GiveBack):
                 self._give_back(request, uid, reply)
-            elif isinstance(request, Release):
+            elif isinstance(request, messages.Release):
                 named = self._ledger.named(request.name, uid)
                 self._end(check_release(named, request.name, force=request.force)[0], reply)
-            elif isinstance(request, List):
+            elif isinstance(request, messages.List):
                 reply(shown(self._ledger, uid, self.watch.state_of))
             else:
                 inventory = self._ledger.node.inventory
-                reply(Parts(cut(self._site, inventory, request.parts, request.cpus_per_part, request.devices)))
+                reply(messages.Parts(cut(self._site, inventory, request.parts, request.cpus_per_part, request.devices)))
         except Exception as error:  # noqa: BLE001  # one request's failure is not to be the others'
             reply(_reply_to(error, uid))
         return None
@@ -188,7 +176,9 @@ class Service:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _ask(self, request: Ask, caller: Caller, reply: Callable[[Reply], None]) -> Callable[[], object] | None:
+    def _ask(
+        self, request: messages.Ask, caller: Caller, reply: Callable[[messages.Reply], None]
+    ) -> Callable[[], object] | None:
         start = time.perf_counter()
         claim = self._claim(request, caller)
         if not (self._encloses(claim) or any(self._plugins.has(resource) for resource in request.devices)):
@@ -214,7 +204,7 @@ class Service:
         """
         return claim.keeper is not None and self._enclosures.takes(in_container=claim.in_container)
 
-    def _claim(self, request: Ask, caller: Caller) -> Claim:
+    def _claim(self, request: messages.Ask, caller: Caller) -> Claim:
         """Return the claim of a request, checked.
 
         Raises:
@@ -249,7 +239,7 @@ class Service:
             in_container=self.watch.is_elsewhere(request.holder, caller),
         )
 
-    async def _ask_patiently(self, claim: Claim, wait: float, reply: Callable[[Reply], None]) -> None:
+    async def _ask_patiently(self, claim: Claim, wait: float, reply: Callable[[messages.Reply], None]) -> None:
         """Ask for a lease with plugins to be asked too, for a command that gets a cgroup, or with patience."""
         start = time.monotonic()
         try:
@@ -268,7 +258,7 @@ class Service:
                 self._ledger.leave(claim.id)
                 self._journal.append(self._ledger.take_entries(), self.changed)
 
-    async def _waited_for(self, claim: Claim, wait: float) -> Grant:
+    async def _waited_for(self, claim: Claim, wait: float) -> messages.Grant:
         """Return the lease when it can be had.
 
         Raises:
@@ -291,7 +281,7 @@ class Service:
                 except TimeoutError:
                     raise refusal from None
 
-    async def _lease_made(self, claim: Claim) -> Grant:
+    async def _lease_made(self, claim: Claim) -> messages.Grant:
         """Return a lease that the plugins of its devices have agreed to, with its command in a cgroup if it gets one.
 
         Raises:
@@ -328,7 +318,7 @@ class Service:
                 claim.advice[found] = error.detail
         raise AllocationError("the device list kept changing")
 
-    def _kept(self, lease_id: str, answer: DeviceAnswer | None = None, cgroup: str = "") -> Grant:
+    def _kept(self, lease_id: str, answer: DeviceAnswer | None = None, cgroup: str = "") -> messages.Grant:
         """Make a lease of what was set aside; return what its holder is to be told, once it is in the journal.
 
         Raises:
@@ -344,12 +334,16 @@ class Service:
         nodes = memory_nodes(found, machine)
         lease = self._ledger.keep(lease_id, answer, cgroup)
         self.watch.watch(lease)
-        return Grant(self._site.shown(lease), self._site.identity, str(self._state), nodes, self._site.is_here, cuda)
+        return messages.Grant(
+            self._site.shown(lease), self._site.identity, str(self._state), nodes, self._site.is_here, cuda
+        )
 
-    def _tell(self, granted: Grant, seconds: float, reply: Callable[[Reply], None]) -> None:
+    def _tell(self, granted: messages.Grant, seconds: float, reply: Callable[[messages.Reply], None]) -> None:
         """Tell of a lease when it is in the journal; it took so many seconds."""
         self._observer.admitted(granted.lease, seconds)
-        self._journal.append(self._ledger.take_entries(), lambda: reply(granted), lambda why: reply(Failed(why)))
+        self._journal.append(
+            self._ledger.take_entries(), lambda: reply(granted), lambda why: reply(messages.Failed(why))
+        )
 
     @contextmanager
     def _freed_on_error(self, lease_id: str) -> Iterator[None]:
@@ -362,33 +356,35 @@ class Service:
                 self._end(lease)
             raise
 
-    def _give_back(self, request: GiveBack, uid: int, reply: Callable[[Reply], None]) -> None:
+    def _give_back(self, request: messages.GiveBack, uid: int, reply: Callable[[messages.Reply], None]) -> None:
         lease = self._ledger.leases.get(request.id)
         if lease is None or not (self._ledger.owner_of(lease) == uid or self._ledger.is_admin(uid)):
-            reply(Done())
+            reply(messages.Done())
         else:
             self._end(lease, reply)
 
-    def _end(self, lease: LeaseRecord, reply: Callable[[Reply], None] = lambda _: None) -> None:
+    def _end(self, lease: LeaseRecord, reply: Callable[[messages.Reply], None] = lambda _: None) -> None:
         """Free a lease whose processes may run."""
         self.watch.forget(lease.id)
         self._ledger.free(lease.id)
-        self._journal.append(self._ledger.take_entries(), lambda: reply(Done(lease)), lambda why: reply(Failed(why)))
+        self._journal.append(
+            self._ledger.take_entries(), lambda: reply(messages.Done(lease)), lambda why: reply(messages.Failed(why))
+        )
         self.changed()
         self._enclosures.discard(lease.cgroup)
 
 
-def _reply_to(error: Exception, uid: int, waited: str = "") -> Reply:
+def _reply_to(error: Exception, uid: int, waited: str = "") -> messages.Reply:
     """Return what the user of a request that failed is told."""
     if isinstance(error, AllocationError):
-        return Refused(f"{error.detail}{waited}", error.reason)
+        return messages.Refused(f"{error.detail}{waited}", error.reason)
     if isinstance(error, AlignupError):
-        return Failed(str(error))
+        return messages.Failed(str(error))
     _LOG.error("a request of user %s failed", uid, exc_info=error)
-    return Failed(_OWN_FAILURE)
+    return messages.Failed(_OWN_FAILURE)
 
 
-def shown(ledger: Ledger, uid: int, state_of: Callable[[str], Liveness]) -> Leases:
+def shown(ledger: Ledger, uid: int, state_of: Callable[[str], Liveness]) -> messages.Leases:
     """Return leases and queue as a user may see them: of other users, what they have and ask for, but not who they are.
 
     Args:
@@ -405,13 +401,13 @@ def shown(ledger: Ledger, uid: int, state_of: Callable[[str], Liveness]) -> Leas
         return msgspec.structs.replace(one, id="", name=name, process=_NOBODY, command="", **more)
 
     leases = tuple(
-        KnownLease(lease, state_of(lease.id).value)
+        messages.KnownLease(lease, state_of(lease.id).value)
         if sees(lease)
-        else KnownLease(hidden(lease, keeper=None, answer=None, cgroup=""), Liveness.RUNNING.value)
+        else messages.KnownLease(hidden(lease, keeper=None, answer=None, cgroup=""), Liveness.RUNNING.value)
         for lease in ledger.leases.values()
     )
     waiting = (one if sees(one) else hidden(one) for one in ledger.waiting)
-    return Leases(leases, tuple(msgspec.structs.replace(one, ancestors=()) for one in waiting))
+    return messages.Leases(leases, tuple(msgspec.structs.replace(one, ancestors=()) for one in waiting))
 
 
 class _Calls:

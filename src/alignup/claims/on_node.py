@@ -14,21 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec.structs import replace as changed
 
+from alignup.claims import objects
 from alignup.claims.allocate import allocate
 from alignup.claims.gates import Gates, gates_of
-from alignup.claims.objects import (
-    Allocated,
-    Amount,
-    Capacities,
-    Cel,
-    Claim,
-    Constraint,
-    Device,
-    DeviceId,
-    Request,
-    Selector,
-    Subrequest,
-)
 from alignup.claims.pools import gather_pools
 from alignup.claims.problem import AllocationError, InUse, Question, attribute_of, in_use
 from alignup.claims.read import Resources, claims_of_pod
@@ -68,7 +56,7 @@ NUMA_ATTRIBUTES: Final = (
 _ADDRESS: Final = re.compile(r"(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
-def pci_address_of(driver: str, device: Device) -> str:
+def pci_address_of(driver: str, device: objects.Device) -> str:
     """Return the PCI address that a device publishes; empty: none."""
     for name in (PCI_ADDRESS, f"{driver}/pciBusID", f"{driver}/pciAddress", f"{driver}/pciBusAddress"):
         value = attribute_of(device, driver, name)
@@ -79,7 +67,7 @@ def pci_address_of(driver: str, device: Device) -> str:
     return ""
 
 
-def numa_nodes_of(driver: str, device: Device, by_address: Mapping[str, int]) -> tuple[int, ...]:
+def numa_nodes_of(driver: str, device: objects.Device, by_address: Mapping[str, int]) -> tuple[int, ...]:
     """Return the NUMA nodes of a device; empty: not known.
 
     Of a list, the first is the node that the device is near; the others are of the same socket.
@@ -97,7 +85,7 @@ def numa_nodes_of(driver: str, device: Device, by_address: Mapping[str, int]) ->
     return (node,) if node >= 0 else ()
 
 
-def numa_attribute_of(driver: str, device: Device) -> str:
+def numa_attribute_of(driver: str, device: objects.Device) -> str:
     """Return the full name of the attribute that tells a device's NUMA node; empty: none does."""
     for name in (*NUMA_ATTRIBUTES, f"{driver}/numaNode", f"{driver}/numa"):
         value = attribute_of(device, driver, name)
@@ -111,7 +99,7 @@ class ClaimedDevice(Record):
 
     claim: str
     request: str
-    id: DeviceId
+    id: objects.DeviceId
     numa_nodes: tuple[int, ...]
     """Kernel ids, the nearest first; empty: not known."""
 
@@ -148,9 +136,9 @@ class ClaimProvider:
         self.gives_hints = gives_hints
         self._node = node
         self._gates = gates or gates_of()
-        self.held: dict[str, dict[str, Claim]] = {}
+        self.held: dict[str, dict[str, objects.Claim]] = {}
         by_address = {one.address: one.numa_node for one in machine.pci_devices if one.numa_node is not None}
-        self.near: dict[DeviceId, tuple[int, ...]] = {}
+        self.near: dict[objects.DeviceId, tuple[int, ...]] = {}
         """The NUMA nodes of each device that the node reaches, as in `ClaimedDevice`."""
         self.attributes: set[str] = set()
         """The attributes by which devices tell their NUMA node."""
@@ -159,7 +147,7 @@ class ClaimProvider:
             for part in pool.slices:
                 for device in part.devices:
                     nodes = numa_nodes_of(part.driver, device, by_address)
-                    self.near[DeviceId(part.driver, pool.name, device.name)] = tuple(
+                    self.near[objects.DeviceId(part.driver, pool.name, device.name)] = tuple(
                         one for one in nodes if one in machine.numa_node_ids
                     )
                     self.attributes.add(numa_attribute_of(part.driver, device))
@@ -192,7 +180,7 @@ class ClaimProvider:
         where = f"claim {refusal.claim}" + (f", request {refusal.request}" if refusal.request else "")
         return f"{where}: {refusal.text}" + "".join(f"; would help: {one}" for one in refusal.helps)
 
-    def claims(self, pod: Pod, container: Container | None = None) -> dict[str, Claim]:
+    def claims(self, pod: Pod, container: Container | None = None) -> dict[str, objects.Claim]:
         """Return the claims of a pod or of one container by the pod's names for them, allocated where they are.
 
         What no container uses counts to the first.
@@ -208,7 +196,7 @@ class ClaimProvider:
             found[one.name] = next(known, claim)
         return found
 
-    def _question(self, claims: Iterable[Claim], mask: int | None, used: InUse | None = None) -> Question:
+    def _question(self, claims: Iterable[objects.Claim], mask: int | None, used: InUse | None = None) -> Question:
         if used is None:
             held = {id(claim): claim for one in self.held.values() for claim in one.values()}
             used = in_use([*self.resources.claims, *held.values()], self._gates)
@@ -216,7 +204,7 @@ class ClaimProvider:
         classes = self.resources.classes
         return Question(self._node, self.slices, classes, tuple(claims), used, self._gates, frozenset(excluded))
 
-    def _bits(self, devices: Iterable[DeviceId]) -> int:
+    def _bits(self, devices: Iterable[objects.DeviceId]) -> int:
         """Return the nearest NUMA nodes of devices as bits, by position."""
         bits = 0
         for one in devices:
@@ -225,8 +213,8 @@ class ClaimProvider:
         return bits
 
     def _solved(
-        self, claims: Mapping[str, Claim], mask: int | None, used: InUse | None = None
-    ) -> dict[str, Claim] | None:
+        self, claims: Mapping[str, objects.Claim], mask: int | None, used: InUse | None = None
+    ) -> dict[str, objects.Claim] | None:
         """Return claims with their allocation, of devices near these NUMA nodes; None: there is none.
 
         Raises:
@@ -269,7 +257,7 @@ class ClaimProvider:
         """Return the same for all claims of the pod."""
         return self._hints(self.claims(pod)) if self.gives_hints else None
 
-    def _hints(self, claims: Mapping[str, Claim]) -> ResourceHints:
+    def _hints(self, claims: Mapping[str, objects.Claim]) -> ResourceHints:
         there = self._bits(self.near)
         if not claims or not there:
             return None
@@ -291,7 +279,7 @@ class ClaimProvider:
             )
         }
 
-    def _can(self, claims: Mapping[str, Claim], mask: int, used: InUse | None) -> bool:
+    def _can(self, claims: Mapping[str, objects.Claim], mask: int, used: InUse | None) -> bool:
         try:
             return self._solved(claims, mask, used) is not None
         except AllocationError:
@@ -330,7 +318,7 @@ class ClaimProvider:
         if twice:
             raise NotAllocatedError(f"expected devices that nobody has, got {', '.join(twice)}", UNSCHEDULABLE)
         self.held[pod_uid] = {
-            name: Claim(name, allocated=tuple(Allocated(*_parts_of_id(one)) for one in ids))
+            name: objects.Claim(name, allocated=tuple(objects.Allocated(*_parts_of_id(one)) for one in ids))
             for name, ids in devices.items()
         }
 
@@ -344,14 +332,14 @@ class ClaimProvider:
         return {"claims": lambda: f"devices of {names}"} if names else {}
 
 
-def _parts_of_id(text: str) -> DeviceId:
+def _parts_of_id(text: str) -> objects.DeviceId:
     """Return the id of a device that `driver/pool/device` is, where the pool may have slashes."""
     driver, _, rest = text.partition("/")
     pool, _, device = rest.rpartition("/")
-    return DeviceId(driver, pool, device)
+    return objects.DeviceId(driver, pool, device)
 
 
-def _waiting(claims: Mapping[str, Claim]) -> dict[str, Claim]:
+def _waiting(claims: Mapping[str, objects.Claim]) -> dict[str, objects.Claim]:
     return {name: claim for name, claim in claims.items() if claim.allocated is None}
 
 
@@ -444,7 +432,7 @@ def what_helps(provider: ClaimProvider, pod: Pod, meets: Callable[[Pod, ClaimPro
     claims = _waiting(provider.claims(pod)).values()
     named = f"in {', '.join(map(str, claims))}"
 
-    def tried(change: Callable[[Claim], Claim]) -> bool | None:
+    def tried(change: Callable[[objects.Claim], objects.Claim]) -> bool | None:
         return meets(pod, provider.copy(_changed(provider.resources, pod, change)))
 
     for attribute in sorted(provider.attributes):
@@ -477,21 +465,25 @@ def _from_cpu_driver(
     waiting, count = list(_waiting(provider.claims(pod)).values()), pod.exclusive_cpus
     if not cpus or not count or len(waiting) != 1:
         return
-    asked = Subrequest(count=count, selectors=(Selector(Cel(f'device.driver == "{CPU_DRIVER}"')),))
+    asked = objects.Subrequest(
+        count=count, selectors=(objects.Selector(objects.Cel(f'device.driver == "{CPU_DRIVER}"')),)
+    )
     words = f"{count} devices"
     if cpus[0].allow_multiple_allocations and cpus[0].capacity:  # each is many CPUs
         capacity = next(iter(cpus[0].capacity))
-        asked = changed(asked, count=1, capacity=Capacities({capacity: Amount(count * _BILLION)}))
+        asked = changed(asked, count=1, capacity=objects.Capacities({capacity: objects.Amount(count * _BILLION)}))
         words = f"a device with capacity {capacity} of {count}"
     inits, mains = (
         tuple(replace(one, exclusive_cpus=0) for one in some) for some in (pod.init_containers, pod.containers)
     )
     bare = replace(pod, exclusive_cpus=0, containers=mains, init_containers=inits, all_containers=inits + mains)
     for name in sorted({one.name for one in provider.resources.classes}, key=lambda name: (name != CPU_DRIVER, name)):
-        request = Request("cpus", changed(asked, device_class_name=name))
+        request = objects.Request("cpus", changed(asked, device_class_name=name))
         for attribute in sorted(provider.attributes):
 
-            def change(claim: Claim, request: Request = request, attribute: str = attribute) -> Claim:
+            def change(
+                claim: objects.Claim, request: objects.Request = request, attribute: str = attribute
+            ) -> objects.Claim:
                 return _constrained(attribute, changed(claim, requests=(*claim.requests, request)))
 
             trial = provider.copy(_changed(provider.resources, pod, change))
@@ -503,10 +495,10 @@ def _from_cpu_driver(
                 return
 
 
-def _changed(known: Resources, pod: Pod, change: Callable[[Claim], Claim]) -> Resources:
+def _changed(known: Resources, pod: Pod, change: Callable[[objects.Claim], objects.Claim]) -> Resources:
     """Return the resources with the pod's claims changed."""
 
-    def of(claims: tuple[Claim, ...], names: set[str]) -> tuple[Claim, ...]:
+    def of(claims: tuple[objects.Claim, ...], names: set[str]) -> tuple[objects.Claim, ...]:
         return tuple(change(one) if one.name in names and one.allocated is None else one for one in claims)
 
     asked = pod.constraints.claims
@@ -517,27 +509,29 @@ def _changed(known: Resources, pod: Pod, change: Callable[[Claim], Claim]) -> Re
     )
 
 
-def _constraints(attribute: str, nodes: Sequence[int]) -> Iterator[tuple[Callable[[Claim], Claim], str]]:
+def _constraints(
+    attribute: str, nodes: Sequence[int]
+) -> Iterator[tuple[Callable[[objects.Claim], objects.Claim], str]]:
     """Yield what can be added to a claim, and the words for it."""
     yield partial(_constrained, attribute), f"add the constraint matchAttribute {attribute}"
     domain, _, name = attribute.rpartition("/")
     for node in nodes:
         expression = f'device.attributes["{domain}"].{name} == {node}'
-        yield partial(_selecting, Selector(Cel(expression))), f"add the selector {expression}"
+        yield partial(_selecting, objects.Selector(objects.Cel(expression))), f"add the selector {expression}"
 
 
-def _constrained(attribute: str, claim: Claim) -> Claim:
-    return changed(claim, constraints=(*claim.constraints, Constraint(match_attribute=attribute)))
+def _constrained(attribute: str, claim: objects.Claim) -> objects.Claim:
+    return changed(claim, constraints=(*claim.constraints, objects.Constraint(match_attribute=attribute)))
 
 
-def _selecting(selector: Selector, claim: Claim) -> Claim:
+def _selecting(selector: objects.Selector, claim: objects.Claim) -> objects.Claim:
     return _each(claim, lambda one: changed(one, selectors=(*one.selectors, selector)))
 
 
-def _at_most(count: int, claim: Claim) -> Claim:
+def _at_most(count: int, claim: objects.Claim) -> objects.Claim:
     return _each(claim, lambda one: changed(one, count=min(one.wanted, count)))
 
 
-def _each(claim: Claim, change: Callable[[Subrequest], Subrequest]) -> Claim:
+def _each(claim: objects.Claim, change: Callable[[objects.Subrequest], objects.Subrequest]) -> objects.Claim:
     """Return a claim with each way to serve each request changed."""
     return changed(claim, requests=tuple(all_ways(one, change) for one in claim.requests))

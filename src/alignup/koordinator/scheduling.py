@@ -33,25 +33,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from alignup.errors import InputError
-from alignup.koordinator.effective import (
-    BEST_EFFORT,
-    NODE_LABEL,
-    NUMA_TOPOLOGY_SPEC,
-    PREFERRED,
-    REQUIRED,
-    RESTRICTED,
-    SINGLE_NUMA_NODE,
-    SUCCESS,
-    NumaTopologySpec,
-    Status,
-    StatusCode,
-    check_policy,
-    checked_spec,
-    decode_spec,
-    default_exclusive,
-    joined_policy,
-    mismatch_sentence,
-)
+from alignup.koordinator import effective
 from alignup.koordinator.merging import ScoredHint, merge
 from alignup.koordinator.occupancy import Occupancy, document_score, exclusivity_sentence, holding_words, mixes
 from alignup.machine.bits import bit_numbers, bit_set
@@ -92,13 +74,13 @@ class SchedulerProfile:
     knows_container_scope = False
     """True if a kubelet's single-numa-node in container scope is a policy of the node."""
 
-    def spec(self, annotations: Mapping[str, str]) -> NumaTopologySpec:
+    def spec(self, annotations: Mapping[str, str]) -> effective.NumaTopologySpec:
         """Return what a pod asks for; values may be anything.
 
         Raises:
             InputError: the annotation that runs cannot be read.
         """
-        return decode_spec(annotations, (NUMA_TOPOLOGY_SPEC,))
+        return effective.decode_spec(annotations, (effective.NUMA_TOPOLOGY_SPEC,))
 
     def node_policy(self, declared: str) -> str:
         """Return a node's policy; any word is one."""
@@ -119,7 +101,7 @@ class SchedulerProfile:
 
     def violates(self, mask: int, exclusivity: Exclusivity) -> bool:
         """Return whether a merged set loses its preference: under Required single and multi stay apart, both ways."""
-        if exclusivity.wanted != REQUIRED:
+        if exclusivity.wanted != effective.REQUIRED:
             return False
         held = exclusivity.occupancy
         if mask.bit_count() == 1:
@@ -145,27 +127,27 @@ class DocumentProfile(SchedulerProfile):
 
     knows_container_scope = True
 
-    def spec(self, annotations: Mapping[str, str]) -> NumaTopologySpec:
+    def spec(self, annotations: Mapping[str, str]) -> effective.NumaTopologySpec:
         """Read either annotation; refuse unknown values."""
-        return checked_spec(annotations)
+        return effective.checked_spec(annotations)
 
     def node_policy(self, declared: str) -> str:
         """Refuse unknown policies."""
-        return check_policy(declared, f'metadata.labels["{NODE_LABEL}"]')
+        return effective.check_policy(declared, f'metadata.labels["{effective.NODE_LABEL}"]')
 
     def mismatch(self, pod: str, node: str) -> str:
         """Name both policies."""
-        return mismatch_sentence(pod, node)
+        return effective.mismatch_sentence(pod, node)
 
     def holds(self, pod: PlacedPod) -> Occupancy:
         """Count SingleNUMANode pods, and pods that span NUMA nodes."""
-        if pod.policy == SINGLE_NUMA_NODE:
+        if pod.policy == effective.SINGLE_NUMA_NODE:
             return Occupancy(single=pod.nodes)
         return Occupancy(multi=pod.nodes if pod.nodes.bit_count() > 1 else 0)
 
     def excludes(self, mask: int, exclusivity: Exclusivity) -> bool:
         """Under Required, exclude what mixes: BestEffort may end with all nodes when nothing else is left."""
-        return exclusivity.wanted == REQUIRED and exclusivity.mixes(mask)
+        return exclusivity.wanted == effective.REQUIRED and exclusivity.mixes(mask)
 
     def violates(self, mask: int, exclusivity: Exclusivity) -> bool:  # noqa: ARG002  # it was not offered
         """Let everything that was offered stand."""
@@ -173,7 +155,7 @@ class DocumentProfile(SchedulerProfile):
 
     def score(self, mask: int, used: Utilisations, exclusivity: Exclusivity) -> float:
         """Weigh by few NUMA nodes, then high use; under Preferred, mixed sets count 0."""
-        if exclusivity.wanted == PREFERRED and exclusivity.mixes(mask):
+        if exclusivity.wanted == effective.PREFERRED and exclusivity.mixes(mask):
             return 0.0
         # of several resources the mean: the sum of their shares over how many they are
         shares = sum(amount / capacity for amount, capacity in used)
@@ -217,9 +199,9 @@ class NodeView(Record):
 class Verdict(Record):
     """How far a pod came. None: not reached, or refused there."""
 
-    prefilter: Status
-    filter: Status | None = None
-    reserve: Status | None = None
+    prefilter: effective.Status
+    filter: effective.Status | None = None
+    reserve: effective.Status | None = None
     policy: str | None = None
     """The effective policy."""
     hints: Mapping[str, Sequence[ScoredHint]] = field(default_factory=dict)
@@ -228,12 +210,12 @@ class Verdict(Record):
     """By NUMA node and resource; empty if no NUMA node is charged."""
 
     @property
-    def status(self) -> Status:
+    def status(self) -> effective.Status:
         """The first step's status that is not Success or Skip; Success if there is none."""
         for status in (self.prefilter, self.filter, self.reserve):
-            if status is not None and status.code not in (StatusCode.SUCCESS, StatusCode.SKIP):
+            if status is not None and status.code not in (effective.StatusCode.SUCCESS, effective.StatusCode.SKIP):
                 return status
-        return SUCCESS
+        return effective.SUCCESS
 
 
 def evaluate(
@@ -241,7 +223,7 @@ def evaluate(
     demands: Sequence[Demand],
     node: NodeView,
     profile: Profile,
-    exclusive: str = REQUIRED,
+    exclusive: str = effective.REQUIRED,
 ) -> Verdict:
     """Return what becomes of a pod on a node.
 
@@ -260,16 +242,16 @@ def evaluate(
     try:
         spec = profile.spec(annotations)
     except InputError as error:
-        return Verdict(Status(StatusCode.ERROR, (str(error),)))
+        return Verdict(effective.Status(effective.StatusCode.ERROR, (str(error),)))
     if not any(demand.request for demand in demands):
-        return Verdict(Status(StatusCode.SKIP))
+        return Verdict(effective.Status(effective.StatusCode.SKIP))
     node_policy = profile.node_policy(node.policy)
-    policy = joined_policy(spec.policy, node_policy)
+    policy = effective.joined_policy(spec.policy, node_policy)
     if policy is None:
         reason = profile.mismatch(spec.policy, node_policy)
-        return Verdict(SUCCESS, Status(StatusCode.UNRESOLVABLE, (reason,)))
+        return Verdict(effective.SUCCESS, effective.Status(effective.StatusCode.UNRESOLVABLE, (reason,)))
     if not policy:
-        return Verdict(SUCCESS, SUCCESS, SUCCESS, policy)
+        return Verdict(effective.SUCCESS, effective.SUCCESS, effective.SUCCESS, policy)
     return _Alignment(demands, node, profile, spec, policy, exclusive).verdict()
 
 
@@ -279,59 +261,61 @@ class _Alignment(Record):
     demands: Sequence[Demand]
     node: NodeView
     profile: Profile
-    spec: NumaTopologySpec
+    spec: effective.NumaTopologySpec
     policy: str
     default: str
 
     def verdict(self) -> Verdict:
         """Return the outcome: BestEffort aligns in Reserve, the others in Filter."""
-        reached = Verdict(SUCCESS, SUCCESS, policy=self.policy)
-        wanted = default_exclusive(self.spec.policy, self.spec.exclusive, self.default)
-        exclusivity = Exclusivity(wanted, self.node.occupancy, self.policy == SINGLE_NUMA_NODE)
+        reached = Verdict(effective.SUCCESS, effective.SUCCESS, policy=self.policy)
+        wanted = effective.default_exclusive(self.spec.policy, self.spec.exclusive, self.default)
+        exclusivity = Exclusivity(wanted, self.node.occupancy, self.policy == effective.SINGLE_NUMA_NODE)
         aligned, status = self._aligned(reached, exclusivity)
-        if status is not SUCCESS:
+        if status is not effective.SUCCESS:
             status = self._named(reached, exclusivity, status)
-        if self.policy == BEST_EFFORT:
+        if self.policy == effective.BEST_EFFORT:
             return replace(aligned, reserve=status)
-        if status is SUCCESS:
-            return replace(aligned, reserve=SUCCESS)
+        if status is effective.SUCCESS:
+            return replace(aligned, reserve=effective.SUCCESS)
         return replace(aligned, filter=status)
 
-    def _aligned(self, reached: Verdict, exclusivity: Exclusivity) -> tuple[Verdict, Status]:
+    def _aligned(self, reached: Verdict, exclusivity: Exclusivity) -> tuple[Verdict, effective.Status]:
         """Return the verdict with hints, and affinity and allocation if all goes well; and whether it did."""
         nodes = self.node.numa_nodes
         if not nodes:
-            return reached, Status(StatusCode.UNRESOLVABLE, ("node(s) missing NUMA resources",))
+            return reached, effective.Status(effective.StatusCode.UNRESOLVABLE, ("node(s) missing NUMA resources",))
         hints = offered_hints(
             self.demands,
             nodes,
             score=lambda mask, used: self.profile.score(mask, used, exclusivity),
             skips=lambda mask: self.profile.excludes(mask, exclusivity),
-            all_preferred=self.policy == RESTRICTED,
+            all_preferred=self.policy == effective.RESTRICTED,
         )
         hints = {resource: sorted(offers, key=self.profile.rank) for resource, offers in hints.items()}
         offered = replace(reached, hints=hints)
         all_nodes = (1 << nodes) - 1
         merged = merge(self.policy, [hints], all_nodes, lambda mask: self.profile.violates(mask, exclusivity))
         if not merged.admitted:
-            return offered, Status(StatusCode.UNSCHEDULABLE, merged.reasons)
+            return offered, effective.Status(effective.StatusCode.UNSCHEDULABLE, merged.reasons)
         given = Split({}, ()) if merged.hint.mask is None else split(self.demands, merged.hint.mask)
         if given.insufficient:
             reasons = tuple(f"Insufficient NUMA {resource}" for resource in given.insufficient)
-            return offered, Status(StatusCode.UNSCHEDULABLE, reasons)
+            return offered, effective.Status(effective.StatusCode.UNSCHEDULABLE, reasons)
         if self.profile.excludes(merged.hint.mask or 0, exclusivity):
-            return offered, Status(StatusCode.UNSCHEDULABLE, (self._sentence(merged.hint.mask or 0, exclusivity),))
-        return replace(offered, affinity=merged.hint, allocation=given.amounts), SUCCESS
+            return offered, effective.Status(
+                effective.StatusCode.UNSCHEDULABLE, (self._sentence(merged.hint.mask or 0, exclusivity),)
+            )
+        return replace(offered, affinity=merged.hint, allocation=given.amounts), effective.SUCCESS
 
-    def _named(self, reached: Verdict, exclusivity: Exclusivity, status: Status) -> Status:
+    def _named(self, reached: Verdict, exclusivity: Exclusivity, status: effective.Status) -> effective.Status:
         """Return the refusal that names exclusivity if the pod would come in without it."""
-        if exclusivity.wanted != REQUIRED:
+        if exclusivity.wanted != effective.REQUIRED:
             return status
         free, without = self._aligned(reached, replace(exclusivity, wanted=""))
         mask = 0 if free.affinity is None else free.affinity.mask or 0
-        if without is not SUCCESS or not self.profile.excludes(mask, exclusivity):
+        if without is not effective.SUCCESS or not self.profile.excludes(mask, exclusivity):
             return status
-        return Status(status.code, (self._sentence(mask, exclusivity),))
+        return effective.Status(status.code, (self._sentence(mask, exclusivity),))
 
     def _sentence(self, mask: int, exclusivity: Exclusivity) -> str:
         """Return why a pod must not have these NUMA nodes, with the pods that hold them."""

@@ -12,20 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError
+from alignup.kubelet import layout
 from alignup.kubelet.config import read_configuration
-from alignup.kubelet.layout import (
-    ALLOCATABLE,
-    ALLOCATED,
-    CLAIMS,
-    CONFIG,
-    CPU_STATE,
-    DEVICE_CHECKPOINT,
-    LIST,
-    MEMORY_STATE,
-    NODE,
-    PODS,
-    NodeFiles,
-)
 from alignup.kubelet.pod_resources import answers_of_kubelet
 from alignup.kubernetes.pod_documents import STATIC_UID
 from alignup.machine.archive import write_archive
@@ -47,7 +35,7 @@ def _shapes() -> Any:
 
 
 def collect(
-    files: NodeFiles,
+    files: layout.NodeFiles,
     target: str | os.PathLike[str],
     *,
     config: str | os.PathLike[str] | None = None,
@@ -71,9 +59,9 @@ def collect(
         InputError: there is no file of a kubelet, one cannot be read, or the archive cannot be written.
     """
     found = dict(_kubelet_files(files, config, config_dir))
-    if not found.keys() & {CONFIG, CPU_STATE, MEMORY_STATE, DEVICE_CHECKPOINT, LIST}:
+    if not found.keys() & {layout.CONFIG, layout.CPU_STATE, layout.MEMORY_STATE, layout.DEVICE_CHECKPOINT, layout.LIST}:
         raise InputError(f"no files of a kubelet at {files.source}")
-    for path, given in ((PODS, pods), (NODE, node), (CLAIMS, claims)):
+    for path, given in ((layout.PODS, pods), (layout.NODE, node), (layout.CLAIMS, claims)):
         document: Any = given
         if document is None and (data := files.read(path)) is not None:
             document = decode_json(data, "JSON of the API", files.place(path))
@@ -88,18 +76,25 @@ def collect(
 
 
 def _kubelet_files(
-    files: NodeFiles, config: str | os.PathLike[str] | None, config_dir: str | os.PathLike[str] | None
+    files: layout.NodeFiles, config: str | os.PathLike[str] | None, config_dir: str | os.PathLike[str] | None
 ) -> Iterator[tuple[str, bytes]]:
     """Yield the configuration in effect, the state files and the PodResources answers, where they are there."""
     configuration = read_configuration(files, config, config_dir)
     if configuration.source:
-        yield CONFIG, _json(kept(dict(configuration.fields), _shapes()["configuration"]))
-    for path in (CPU_STATE, MEMORY_STATE, ALLOCATED, DEVICE_CHECKPOINT, LIST, ALLOCATABLE):
+        yield layout.CONFIG, _json(kept(dict(configuration.fields), _shapes()["configuration"]))
+    for path in (
+        layout.CPU_STATE,
+        layout.MEMORY_STATE,
+        layout.ALLOCATED,
+        layout.DEVICE_CHECKPOINT,
+        layout.LIST,
+        layout.ALLOCATABLE,
+    ):
         data = files.read(path)
         if data is not None:
             yield path, data
-    if files.read(LIST) is None:
-        for path, answer in zip((LIST, ALLOCATABLE), answers_of_kubelet(files) or (), strict=False):
+    if files.read(layout.LIST) is None:
+        for path, answer in zip((layout.LIST, layout.ALLOCATABLE), answers_of_kubelet(files) or (), strict=False):
             yield path, _json(answer)
 
 
@@ -126,7 +121,11 @@ def _claims(document: Any) -> Any:
     return {"apiVersion": "v1", "kind": "List", "items": found}
 
 
-_KEPT: Final = {PODS: _pods, NODE: lambda document: kept(document, _shapes()["node"]), CLAIMS: _claims}
+_KEPT: Final = {
+    layout.PODS: _pods,
+    layout.NODE: lambda document: kept(document, _shapes()["node"]),
+    layout.CLAIMS: _claims,
+}
 
 
 def kept(value: Any, shape: Any) -> Any:

@@ -17,29 +17,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 
 from alignup.errors import AllocationError, InputError
-from alignup.leases.agent_messages import (
-    AGENT_VARIABLE,
-    HEADER,
-    LARGEST_REPLY,
-    Ask,
-    Cut,
-    Done,
-    Failed,
-    GiveBack,
-    Grant,
-    KnownLease,
-    KnownPart,
-    Leases,
-    List,
-    Parts,
-    Refused,
-    Release,
-    Reply,
-    Request,
-    decode_reply,
-    frame,
-    length_of,
-)
+from alignup.leases import agent_messages as messages
 from alignup.leases.evidence import lease_liveness
 from alignup.leases.record import LeaseRecord, check_amounts
 from alignup.trusted_files import check_path, distrust, peer, why
@@ -57,12 +35,12 @@ _ANSWER: Final = 120.0
 """Seconds for the answer to an ask, beyond those that it is willing to wait: device plugins may take some."""
 _SILENCE: Final = 2.0
 """Seconds after which somebody at a terminal hears what is waited for."""
-_NAME_IT: Final = f"to ask it all the same, name its socket in {AGENT_VARIABLE}"
+_NAME_IT: Final = f"to ask it all the same, name its socket in {messages.AGENT_VARIABLE}"
 _LONGEST: Final = 1e8
 """Seconds; a socket knows no longer time than some centuries."""
 _TIME: Final = struct.Struct("@ll")
 """Seconds and microseconds."""
-_R = TypeVar("_R", bound="Reply")
+_R = TypeVar("_R", bound="messages.Reply")
 
 
 class AgentSource:
@@ -91,11 +69,11 @@ class AgentSource:
     def prepare(self, request: LeaseRequest, *, binds: bool) -> None:
         """See `FileSource`; what the agent does about a request it does when it is asked."""
 
-    def acquire(self, claim: Claim, wait: float | None = None) -> Grant:
+    def acquire(self, claim: Claim, wait: float | None = None) -> messages.Grant:
         """See `FileSource`."""
         request = claim.request
         endless = wait is not None and math.isinf(wait)
-        ask = Ask(
+        ask = messages.Ask(
             id=claim.id,
             holder=claim.holder,
             command=claim.command,
@@ -111,7 +89,7 @@ class AgentSource:
             wait=-1.0 if endless else wait or 0.0,
         )
         patience = math.inf if endless else wait or 0.0
-        found = self._ask(ask, Grant, None if endless else patience + _ANSWER, patience)
+        found = self._ask(ask, messages.Grant, None if endless else patience + _ANSWER, patience)
         check_amounts([found.lease], str(self._path), found.memory_nodes)
         if claim.show is not None:
             claim.show(found.lease, found.machine, Path(found.state))
@@ -122,28 +100,28 @@ class AgentSource:
 
     def give_back(self, lease: LeaseRecord) -> None:
         """See `FileSource`."""
-        self._ask(GiveBack(lease.id), Done, self._patience)
+        self._ask(messages.GiveBack(lease.id), messages.Done, self._patience)
 
-    def overview(self) -> Leases:
+    def overview(self) -> messages.Leases:
         """Return all leases, and the queue; of other users what they hold and ask for, but not who they are."""
-        return self._ask(List(), Leases, self._patience)
+        return self._ask(messages.List(), messages.Leases, self._patience)
 
-    def release(self, name: str, *, force: bool) -> KnownLease:
+    def release(self, name: str, *, force: bool) -> messages.KnownLease:
         """See `FileSource`."""
         try:
             name.encode()
         except UnicodeEncodeError:  # no lease has such a name
             raise AllocationError(f"no lease has the name {name!r}: see `alignup ps`") from None
-        lease = self._ask(Release(name, force), Done, self._patience).lease
+        lease = self._ask(messages.Release(name, force), messages.Done, self._patience).lease
         if lease is None:
             raise InputError("the agent did not say which lease was released")
-        return KnownLease(lease, lease_liveness(lease).value)
+        return messages.KnownLease(lease, lease_liveness(lease).value)
 
-    def parts(self, count: int, cpus_per_part: int, devices: Mapping[str, int]) -> tuple[KnownPart, ...]:
+    def parts(self, count: int, cpus_per_part: int, devices: Mapping[str, int]) -> tuple[messages.KnownPart, ...]:
         """See `FileSource`."""
-        return self._ask(Cut(count, cpus_per_part, dict(devices)), Parts, self._patience).parts
+        return self._ask(messages.Cut(count, cpus_per_part, dict(devices)), messages.Parts, self._patience).parts
 
-    def _ask(self, request: Request, kind: type[_R], limit: float | None, patience: float = 0.0) -> _R:
+    def _ask(self, request: messages.Request, kind: type[_R], limit: float | None, patience: float = 0.0) -> _R:
         """Return the agent's reply of a kind.
 
         Raises:
@@ -151,9 +129,9 @@ class AgentSource:
             InputError: it is not there, does not answer, or says that the request cannot be.
         """
         reply = self._exchange(request, limit, max(patience, self._patience))
-        if isinstance(reply, Refused):
+        if isinstance(reply, messages.Refused):
             raise AllocationError(reply.detail, reply.reason or "UnexpectedAdmissionError")
-        if isinstance(reply, Failed):
+        if isinstance(reply, messages.Failed):
             raise InputError(reply.detail)
         if not isinstance(reply, kind):
             raise InputError(
@@ -161,7 +139,7 @@ class AgentSource:
             )
         return reply
 
-    def _exchange(self, request: Request, limit: float | None, patience: float) -> Reply:
+    def _exchange(self, request: messages.Request, limit: float | None, patience: float) -> messages.Reply:
         """Send a request, again if the agent is started again meanwhile, and return the reply.
 
         Raises:
@@ -188,17 +166,17 @@ class AgentSource:
                 raise InputError(f"cannot ask the agent: {why(error)} at {self._path}") from None
             time.sleep(_PAUSE)
 
-    def _exchange_once(self, request: Request, end: float) -> Reply:
+    def _exchange_once(self, request: messages.Request, end: float) -> messages.Reply:
         """Send a request and return the reply.
 
         Raises:
             OSError: the agent is not there, or has gone, or the time is over.
         """
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            self._send(connection, frame(request), end)
+            self._send(connection, messages.frame(request), end)
             self._say_if_silent(connection, end)
-            length = length_of(_received(connection, HEADER, end), LARGEST_REPLY)
-            return decode_reply(_received(connection, length, end))
+            length = messages.length_of(_received(connection, messages.HEADER, end), messages.LARGEST_REPLY)
+            return messages.decode_reply(_received(connection, length, end))
 
     def _send(self, connection: socket.socket, message: bytes, end: float) -> None:
         """Connect and send a message, which an agent that runs takes at once.

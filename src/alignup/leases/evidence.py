@@ -15,15 +15,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from alignup.errors import AllocationError, InputError
-from alignup.leases.record import (
-    LeaseRecord,
-    LeaseTable,
-    MachineIdentity,
-    check_amounts,
-    encode_leases,
-    holders,
-    lease_decoder,
-)
+from alignup.leases import record
 from alignup.processes.identity import Liveness, joint_liveness, liveness
 from alignup.text.json_text import decode_json
 
@@ -41,21 +33,21 @@ class Evidence(msgspec.Struct, frozen=True):
     """A lease, with the file that it is kept in and the machine that it is of."""
 
     state: str
-    machine: MachineIdentity
-    lease: LeaseRecord
+    machine: record.MachineIdentity
+    lease: record.LeaseRecord
 
 
-_DECODE: Final = lease_decoder(Evidence).decode
+_DECODE: Final = record.lease_decoder(Evidence).decode
 
 
-def evidence_of(lease: LeaseRecord, machine: MachineIdentity, state: Path) -> Evidence:
+def evidence_of(lease: record.LeaseRecord, machine: record.MachineIdentity, state: Path) -> Evidence:
     """Return the evidence of a lease of a machine that is kept in the file `state`."""
     return Evidence(text_of(state), machine, lease)
 
 
 def evidence_text(evidence: Evidence) -> str:
     """Return the text that says it."""
-    return encode_leases(evidence).decode()
+    return record.encode_leases(evidence).decode()
 
 
 def evidence_file() -> int | None:
@@ -91,7 +83,7 @@ def find_evidence(state: Path, proc: str = "/proc", *, of_all_users: bool = Fals
         for text in texts:
             try:
                 evidence = decode_json(text, "a lease", decode=_DECODE)
-                check_amounts([evidence.lease], "a process")
+                record.check_amounts([evidence.lease], "a process")
             except InputError:
                 continue
             # children inherit the environment, and some the file
@@ -102,44 +94,44 @@ def find_evidence(state: Path, proc: str = "/proc", *, of_all_users: bool = Fals
     return tuple(found.values())
 
 
-def with_evidence(table: LeaseTable, shown: Iterable[Evidence]) -> tuple[LeaseTable, str]:
+def with_evidence(table: record.LeaseTable, shown: Iterable[Evidence]) -> tuple[record.LeaseTable, str]:
     """Return leases with those beside them that processes show, and words about these.
 
     Nothing is added that a known lease has some of: one of the two has ended, and its process runs on.
     """
     missing = [evidence for evidence in shown if evidence.lease.id not in {one.id for one in table.leases}]
     machine = table.machine if table.leases or not missing else missing[0].machine
-    added: list[LeaseRecord] = []
+    added: list[record.LeaseRecord] = []
     for evidence in missing:
         lease = evidence.lease
         if evidence.machine == machine and not any(overlap(lease, one) for one in (*table.leases, *added)):
             added.append(lease)
-    words = f"found again from running processes: {holders(added)}" if added else ""
-    return LeaseTable(machine, (*table.leases, *added), table.waiting, table.agent), words
+    words = f"found again from running processes: {record.holders(added)}" if added else ""
+    return record.LeaseTable(machine, (*table.leases, *added), table.waiting, table.agent), words
 
 
-def overlap(one: LeaseRecord, other: LeaseRecord) -> bool:
+def overlap(one: record.LeaseRecord, other: record.LeaseRecord) -> bool:
     """Return whether two leases have a CPU or device in common."""
     return bool(one.cpus & other.cpus) or any(
         set(ids) & set(other.devices.get(resource, ())) for resource, ids in one.devices.items()
     )
 
 
-def lease_liveness(lease: LeaseRecord) -> Liveness:
+def lease_liveness(lease: record.LeaseRecord) -> Liveness:
     """Return whether any process of a lease still runs, as far as it can be seen from here."""
     return joint_liveness(lease.processes, lease.cgroup)
 
 
-def living(table: LeaseTable) -> tuple[LeaseTable, list[LeaseRecord]]:
+def living(table: record.LeaseTable) -> tuple[record.LeaseTable, list[record.LeaseRecord]]:
     """Return the leases and the queue without those whose processes are gone, and the leases that have so ended."""
     gone = [lease for lease in table.leases if lease_liveness(lease) is Liveness.GONE]
     ended = {lease.id for lease in gone}
     leases = tuple(lease for lease in table.leases if lease.id not in ended)
     waiting = tuple(one for one in table.waiting if liveness(one.process) is not Liveness.GONE)
-    return LeaseTable(table.machine, leases, waiting, table.agent), gone
+    return record.LeaseTable(table.machine, leases, waiting, table.agent), gone
 
 
-def check_release(lease: LeaseRecord | None, name: str, *, force: bool) -> tuple[LeaseRecord, Liveness]:
+def check_release(lease: record.LeaseRecord | None, name: str, *, force: bool) -> tuple[record.LeaseRecord, Liveness]:
     """Return a lease that may be released by its name, and whether it is alive; None: there is none of that name.
 
     Raises:

@@ -13,19 +13,7 @@ from alignup.errors import InputError, warn
 from alignup.kubernetes.pod_documents import PodDocument, pod_document
 from alignup.node_resource_topology.read import node_of
 from alignup.records import Record, replace
-from alignup.scheduler.api_client import (
-    BUDGETS,
-    MISSING,
-    NODES,
-    PODS,
-    TOPOLOGIES,
-    Api,
-    ApiError,
-    object_path,
-    pod_path,
-    usual_kubeconfig,
-    with_api,
-)
+from alignup.scheduler import api_client
 from alignup.scheduler.members import ExactMember
 from alignup.scheduler.objects import PodObject, PodReader, WatchedPod, decode_budget, decode_node, decode_pod, rules_of
 from alignup.scheduler.report import Description, decode_holdings, decode_report, restored_node
@@ -80,7 +68,7 @@ class AskedCluster(Record):
         return self.nodes[name]
 
 
-async def read_cluster(api: Api) -> AskedCluster:
+async def read_cluster(api: api_client.Api) -> AskedCluster:
     """Return what a cluster says now.
 
     Raises:
@@ -91,22 +79,22 @@ async def read_cluster(api: Api) -> AskedCluster:
     async def read(path: str, decode: Callable[[msgspec.Raw], Any]) -> list[Any]:
         found = []
         try:
-            async for item in list_objects(api, path, ALIVE if path == PODS else None):
+            async for item in list_objects(api, path, ALIVE if path == api_client.PODS else None):
                 try:
                     found.append(decode(item))
                 except InputError as error:
                     warn(f"{path}: an object is ignored: {error}")
-        except ApiError as error:
-            if path != BUDGETS:
+        except api_client.ApiError as error:
+            if path != api_client.BUDGETS:
                 raise
             warn(str(error))
         return found
 
     nodes, pods, reports, budgets = await asyncio.gather(
-        read(NODES, decode_node),
-        read(PODS, lambda item: reader.read(decode_pod(item))),
-        read(TOPOLOGIES, decode_report),
-        read(BUDGETS, decode_budget),
+        read(api_client.NODES, decode_node),
+        read(api_client.PODS, lambda item: reader.read(decode_pod(item))),
+        read(api_client.TOPOLOGIES, decode_report),
+        read(api_client.BUDGETS, decode_budget),
     )
     state.nodes_listed({one.metadata.name: one.metadata.labels or {} for one in nodes})
     state.pods_listed([one for one in pods if one.node], 0.0)
@@ -129,16 +117,16 @@ async def read_cluster(api: Api) -> AskedCluster:
     )
 
 
-async def read_pod(api: Api, namespace: str, name: str) -> tuple[dict[str, Any], PodDocument]:
+async def read_pod(api: api_client.Api, namespace: str, name: str) -> tuple[dict[str, Any], PodDocument]:
     """Return a pod's manifest, and what it says.
 
     Raises:
         AlignupError: there is no such pod, the server refuses, or does not answer.
     """
     try:
-        text = await api.request("GET", pod_path(namespace, name))
-    except ApiError as error:
-        if error.status == MISSING:
+        text = await api.request("GET", api_client.pod_path(namespace, name))
+    except api_client.ApiError as error:
+        if error.status == api_client.MISSING:
             raise InputError(f"there is no pod {namespace}/{name}") from error
         raise
     manifest: Any = decode_json(text, "a Pod")
@@ -149,14 +137,14 @@ WHY_REJECTED: Final = "WhyRejected"
 """The reason of Events on rejected pods."""
 
 
-async def why_rejected(api: Api, found: PodObject) -> str:
+async def why_rejected(api: api_client.Api, found: PodObject) -> str:
     """Return why the node of a rejected pod refuses it now, and the best change that would help; in a sentence each.
 
     Raises:
         AlignupError: the node publishes no holdings, or the server does not answer.
     """
     name = found.spec.node_name
-    report = decode_report(await api.request("GET", object_path(TOPOLOGIES, name)))
+    report = decode_report(await api.request("GET", api_client.object_path(api_client.TOPOLOGIES, name)))
     if report.description is None or report.holdings is None:
         raise InputError(f"node {name} publishes no holdings, so that nobody knows why it rejected a pod")
     template = Description().template(report.description, {})
@@ -180,7 +168,7 @@ def why_refused(node: Node, found: PodObject) -> str:
 _T = TypeVar("_T")
 
 
-def ask(kubeconfig: str | None, read: Callable[[Api], Awaitable[_T]], context: str | None = None) -> _T:
+def ask(kubeconfig: str | None, read: Callable[[api_client.Api], Awaitable[_T]], context: str | None = None) -> _T:
     """Return what a cluster answers.
 
     Args:
@@ -191,4 +179,4 @@ def ask(kubeconfig: str | None, read: Callable[[Api], Awaitable[_T]], context: s
     Raises:
         AlignupError: it cannot be asked.
     """
-    return with_api(kubeconfig or usual_kubeconfig(), read, context)
+    return api_client.with_api(kubeconfig or api_client.usual_kubeconfig(), read, context)

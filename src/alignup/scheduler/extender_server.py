@@ -22,23 +22,8 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from alignup.errors import AlignupError, InputError, one_line
+from alignup.scheduler import extender_wire as wire
 from alignup.scheduler.extender_service import NOT_LISTED, Extender
-from alignup.scheduler.extender_wire import (
-    Batch,
-    Binding,
-    ExtenderArgs,
-    PreemptionArgs,
-    begin_process,
-    decode_args,
-    decode_batch,
-    decode_binding,
-    decode_preemption,
-    encode_error,
-    encode_filtered,
-    encode_preemption,
-    encode_scores,
-    victims_told,
-)
 from alignup.scheduler.members import ExactMember
 
 _Args = TypeVar("_Args")
@@ -87,21 +72,21 @@ class _Handlers:
         self._counts, self._bodies, self._reader = _Counts(), _Bodies(), _Reader()
         self._evaluating = asyncio.Lock()
 
-    async def filter(self, args: ExtenderArgs) -> bytes:
+    async def filter(self, args: wire.ExtenderArgs) -> bytes:
         """Answer `/filter`."""
         found = self._answers.filter(self._extender.read(args.pod), args.names, self._extender.clock())
         self._extender.tell(args.pod.metadata, found)
         self._counts.refused.labels("yes").inc(len(found.failed))
         self._counts.refused.labels("no").inc(len(found.unresolvable))
         await asyncio.sleep(0)  # whole nodes take as long to write
-        return encode_filtered(found, args)
+        return wire.encode_filtered(found, args)
 
-    async def prioritize(self, args: ExtenderArgs) -> bytes:
+    async def prioritize(self, args: wire.ExtenderArgs) -> bytes:
         """Answer `/prioritize`."""
         names = args.names
-        return encode_scores(names, self._answers.prioritize(self._extender.read(args.pod), names))
+        return wire.encode_scores(names, self._answers.prioritize(self._extender.read(args.pod), names))
 
-    async def preempt(self, args: PreemptionArgs) -> bytes:
+    async def preempt(self, args: wire.PreemptionArgs) -> bytes:
         """Answer `/preempt`."""
         budgets = await self._extender.budgets()
         pod, nodes = self._extender.read(args.pod), list(args.by_node.items())
@@ -109,11 +94,11 @@ class _Handlers:
         for start in range(0, len(nodes), _NODES_AT_ONCE):
             some = dict(nodes[start : start + _NODES_AT_ONCE])
             victims = {name: one.uids for name, one in some.items()}
-            told |= victims_told(self._answers.preempt(pod, victims, budgets), some)
+            told |= wire.victims_told(self._answers.preempt(pod, victims, budgets), some)
             await asyncio.sleep(0)
-        return encode_preemption(told)
+        return wire.encode_preemption(told)
 
-    async def evaluate(self, args: Batch) -> bytes:
+    async def evaluate(self, args: wire.Batch) -> bytes:
         """Answer `/evaluate`."""
         async with self._evaluating:
             known = self._answers.known_nodes()
@@ -126,9 +111,9 @@ class _Handlers:
             text.write(b"]}")
             return text.getvalue()
 
-    async def bind(self, args: Binding) -> bytes:
+    async def bind(self, args: wire.Binding) -> bytes:
         """Answer `/bind`."""
-        return encode_error(await self._extender.bind(args))
+        return wire.encode_error(await self._extender.bind(args))
 
     async def health(self, _request: web.Request) -> web.Response:
         """Answer `/healthz`: whether the whole cluster has been seen, be it as a standby."""
@@ -187,7 +172,7 @@ class _Handlers:
                 kind = web.HTTPBadRequest if isinstance(error, InputError) else web.HTTPServiceUnavailable
                 raise kind(text=str(error)) from error
             self._counts.errors.labels(verb).inc()
-            return encode_error(str(error))
+            return wire.encode_error(str(error))
 
     def _check_caller(self, request: web.Request) -> None:
         """Check that the caller has shown a certificate, where one is asked for: TLS has verified it."""
@@ -212,7 +197,7 @@ class _Reader:
             if len(body) < _LARGE:
                 return decode(body)
             if self._process is None:
-                self._process = ProcessPoolExecutor(1, get_context("spawn"), begin_process, (_MOST_MEMORY,))
+                self._process = ProcessPoolExecutor(1, get_context("spawn"), wire.begin_process, (_MOST_MEMORY,))
             return await asyncio.get_running_loop().run_in_executor(self._process, decode, body)
         except InputError as error:
             raise web.HTTPBadRequest(text=str(error)) from error
@@ -300,11 +285,11 @@ def make_app(extender: Extender, *, needs_certificate: bool = False, binds: bool
     """
     handlers = _Handlers(extender, needs_certificate=needs_certificate, binds=binds)
     app = web.Application(client_max_size=LARGEST_QUESTION)
-    app.router.add_post("/filter", handlers.handler("filter", decode_args, handlers.filter))
-    app.router.add_post("/prioritize", handlers.handler("prioritize", decode_args, handlers.prioritize))
-    app.router.add_post("/preempt", handlers.handler("preempt", decode_preemption, handlers.preempt))
-    app.router.add_post("/evaluate", handlers.handler("evaluate", decode_batch, handlers.evaluate))
-    app.router.add_post("/bind", handlers.handler("bind", decode_binding, handlers.bind))
+    app.router.add_post("/filter", handlers.handler("filter", wire.decode_args, handlers.filter))
+    app.router.add_post("/prioritize", handlers.handler("prioritize", wire.decode_args, handlers.prioritize))
+    app.router.add_post("/preempt", handlers.handler("preempt", wire.decode_preemption, handlers.preempt))
+    app.router.add_post("/evaluate", handlers.handler("evaluate", wire.decode_batch, handlers.evaluate))
+    app.router.add_post("/bind", handlers.handler("bind", wire.decode_binding, handlers.bind))
     app.router.add_get("/healthz", handlers.health)
     app.router.add_get("/metrics", handlers.metrics)
     app.on_cleanup.append(handlers.close)

@@ -19,30 +19,7 @@ from alignup.claims.read import read_claim, read_class, read_slice
 from alignup.errors import AlignupError, warn
 from alignup.kubernetes.pod import Pod
 from alignup.records import replace
-from alignup.scheduler.api_client import (
-    BINDING,
-    BUDGETS,
-    CLAIMS,
-    MERGE,
-    NODES,
-    PODS,
-    TOPOLOGIES,
-    Api,
-    ApiError,
-    object_path,
-    pod_path,
-    write_event,
-)
-from alignup.scheduler.objects import (
-    Budget,
-    Metadata,
-    NodeObject,
-    PodReader,
-    WatchedPod,
-    decode_budget,
-    decode_node,
-    decode_pod,
-)
+from alignup.scheduler import api_client, objects
 from alignup.scheduler.report import Report, decode_report
 from alignup.scheduler.watch import Calls, Follower, Pauses, list_objects
 from alignup.text.json_text import decode_json
@@ -73,18 +50,18 @@ class PodDecoder:
     """Decodes pods; one that cannot be read counts as asking for nothing, with a warning."""
 
     def __init__(self) -> None:
-        self.reader = PodReader()
+        self.reader = objects.PodReader()
 
-    def __call__(self, data: bytes | msgspec.Raw) -> WatchedPod:
+    def __call__(self, data: bytes | msgspec.Raw) -> objects.WatchedPod:
         """Return the record of a Pod in JSON."""
-        found = decode_pod(data)
+        found = objects.decode_pod(data)
         try:
             return self.reader.read(found)
         except AlignupError as error:
             metadata = found.metadata
             warn(f"the requests of pod {metadata.namespace}/{metadata.name} are ignored: {error}")
             node = "" if found.has_ended else found.spec.node_name
-            return WatchedPod(Pod(metadata.uid, metadata.name, metadata.namespace), node=node)
+            return objects.WatchedPod(Pod(metadata.uid, metadata.name, metadata.namespace), node=node)
 
 
 def _decoded(read: Callable[[object, str], object], data: msgspec.Raw) -> Any:
@@ -108,7 +85,7 @@ class Extender:
 
     def __init__(
         self,
-        api: Api,
+        api: api_client.Api,
         answers: Answers,
         *,
         pauses: Pauses | None = None,
@@ -127,15 +104,15 @@ class Extender:
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._writes_events = writes_events
         self._told: OrderedDict[str, frozenset[str]] = OrderedDict()
-        self._events: asyncio.Queue[tuple[Metadata, str]] = asyncio.Queue(_MOST_EVENTS)
+        self._events: asyncio.Queue[tuple[objects.Metadata, str]] = asyncio.Queue(_MOST_EVENTS)
         self._decode = PodDecoder()
         self.read = self._decode.reader.read
-        nodes: Calls[NodeObject] = Calls(
+        nodes: Calls[objects.NodeObject] = Calls(
             lambda found: state.nodes_listed({one.metadata.name: one.metadata.labels or {} for one in found}),
             lambda one: state.node_seen(one.metadata.name, one.metadata.labels or {}),
             lambda one: state.node_gone(one.metadata.name),
         )
-        pods: Calls[WatchedPod] = Calls(
+        pods: Calls[objects.WatchedPod] = Calls(
             lambda found: state.pods_listed([one for one in found if one.node], clock()), self._pod_seen, self._pod_gone
         )
         reports: Calls[Report] = Calls(
@@ -145,11 +122,11 @@ class Extender:
         )
         follow = partial(Follower, api, pauses=pauses, complain=complain)
         self.followers: tuple[Follower[Any], ...] = (
-            follow(NODES, decode_node, nodes),
-            follow(PODS, self._decode, pods, query=BOUND_PODS),
-            follow(TOPOLOGIES, decode_report, reports),
+            follow(api_client.NODES, objects.decode_node, nodes),
+            follow(api_client.PODS, self._decode, pods, query=BOUND_PODS),
+            follow(api_client.TOPOLOGIES, decode_report, reports),
             *(
-                follow(f"{CLAIMS}/{kind}", partial(_decoded, read), sink, is_optional=True)
+                follow(f"{api_client.CLAIMS}/{kind}", partial(_decoded, read), sink, is_optional=True)
                 for kind, read, sink in (
                     ("resourceslices", read_slice, state.claims.slices),
                     ("deviceclasses", read_class, state.claims.classes),
@@ -176,14 +153,14 @@ class Extender:
         if self._leader is not None and self._leader.term != self._term:
             raise AlignupError("this extender has just begun to lead, and lists what was bound before")
 
-    def _pod_seen(self, found: WatchedPod) -> None:
+    def _pod_seen(self, found: objects.WatchedPod) -> None:
         if not found.node:
             self._pod_gone(found)
             return
         self.state.pod_seen(found, self.clock())
         self.answers.forget(found.pod.uid)
 
-    def _pod_gone(self, found: WatchedPod) -> None:
+    def _pod_gone(self, found: objects.WatchedPod) -> None:
         self.state.pod_gone(found.pod.uid, self.clock())
         self.answers.forget(found.pod.uid)
 
@@ -216,12 +193,12 @@ class Extender:
                         return f"NUMA: node {binding.node} can no longer take the pod"
                     self.state.assume(replace(pod, node=binding.node), self.clock())
                 await self._send(binding)
-            except ApiError as error:
+            except api_client.ApiError as error:
                 return await self._after(binding, error)
         self.answers.forget(binding.uid)
         return ""
 
-    async def _after(self, binding: Binding, error: ApiError) -> str:
+    async def _after(self, binding: Binding, error: api_client.ApiError) -> str:
         """Return what went wrong with a binding, empty if it was done all the same and only its answer got lost."""
         try:
             found = await self._fetch(binding)
@@ -240,15 +217,15 @@ class Extender:
             "metadata": {"name": binding.name, "namespace": binding.namespace, "uid": binding.uid},
             "target": {"apiVersion": "v1", "kind": "Node", "name": binding.node},
         }
-        path = pod_path(binding.namespace, binding.name, BINDING)
+        path = api_client.pod_path(binding.namespace, binding.name, api_client.BINDING)
         # that of a leader ends before another one can have listed what is bound
         seconds = None if self._leader is None else self._leader.terms.lease - self._leader.terms.renew
         await self.api.request("POST", path, msgspec.json.encode(body), seconds=seconds)
 
-    async def _fetch(self, binding: Binding) -> WatchedPod:
-        return self._decode(await self.api.request("GET", pod_path(binding.namespace, binding.name)))
+    async def _fetch(self, binding: Binding) -> objects.WatchedPod:
+        return self._decode(await self.api.request("GET", api_client.pod_path(binding.namespace, binding.name)))
 
-    def tell(self, pod: Metadata, found: Filtered) -> None:
+    def tell(self, pod: objects.Metadata, found: Filtered) -> None:
         """Write an Event on a pod that no node takes, soon, if the causes are others than the last time."""
         if found.passed or not self._writes_events:
             return
@@ -264,15 +241,15 @@ class Extender:
         while True:
             pod, sentence = await self._events.get()
             try:
-                await write_event(self.api, pod, "NotAligned", sentence, "alignup-extender")
-            except ApiError as error:
+                await api_client.write_event(self.api, pod, "NotAligned", sentence, "alignup-extender")
+            except api_client.ApiError as error:
                 self._complain(str(error))
             await asyncio.sleep(_EVENT_SECONDS)
 
-    async def budgets(self) -> list[Budget]:
+    async def budgets(self) -> list[objects.Budget]:
         """Return the disruption budgets as they are now; none, and a complaint, where they cannot be had."""
         try:
-            return [decode_budget(one) async for one in list_objects(self.api, BUDGETS)]
+            return [objects.decode_budget(one) async for one in list_objects(self.api, api_client.BUDGETS)]
         except AlignupError as error:
             self._complain(f"no disruption budgets are known: {error}")
             return []
@@ -313,7 +290,9 @@ class Extender:
             moment = datetime.now(UTC).isoformat()
             body = msgspec.json.encode({"metadata": {"annotations": {WOKEN: moment}}})
             try:
-                await self.api.request("PATCH", object_path(NODES, name), body, content_type=MERGE)
-            except ApiError as error:
+                await self.api.request(
+                    "PATCH", api_client.object_path(api_client.NODES, name), body, content_type=api_client.MERGE
+                )
+            except api_client.ApiError as error:
                 self._complain(str(error))
                 self.state.changed.add(name)

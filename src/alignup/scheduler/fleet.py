@@ -26,20 +26,7 @@ from alignup.kubernetes.pod_requests import CONFIG_SOURCE
 from alignup.machine.cpuset import CPUSet
 from alignup.node_resource_topology.write import topology_object
 from alignup.records import Record
-from alignup.scheduler.api_client import (
-    CONFLICT,
-    MERGE,
-    MISSING,
-    NODES,
-    PODS,
-    TOPOLOGIES,
-    Api,
-    ApiError,
-    accepting,
-    object_path,
-    pod_path,
-    write_object,
-)
+from alignup.scheduler import api_client
 from alignup.scheduler.leader import moment
 from alignup.scheduler.objects import PodObject, PodReader, decode_pod
 from alignup.scheduler.report import (
@@ -277,7 +264,7 @@ class Fleet:
 
     def __init__(
         self,
-        api: Api,
+        api: api_client.Api,
         nodes: Iterable[FleetNode],
         *,
         labels: Mapping[str, str] | None = None,
@@ -299,7 +286,7 @@ class Fleet:
         self._slots, self._lease_slots = asyncio.Semaphore(_AT_ONCE), asyncio.Semaphore(_LEASES_AT_ONCE)
         self._renewing: set[str] = set()
         query = {"fieldSelector": "spec.nodeName!="}
-        self._follower = Follower(api, PODS, decode_pod, self, query=query, pauses=pauses, complain=complain)
+        self._follower = Follower(api, api_client.PODS, decode_pod, self, query=query, pauses=pauses, complain=complain)
 
     @property
     def is_synced(self) -> bool:
@@ -426,8 +413,8 @@ class Fleet:
         while True:
             try:
                 await write()
-            except ApiError as error:
-                if error.status == MISSING:
+            except api_client.ApiError as error:
+                if error.status == api_client.MISSING:
                     return
                 self._complain(str(error))
                 if not error.is_passing:
@@ -440,8 +427,8 @@ class Fleet:
         self._changed.discard(node.name)
         body = msgspec.json.encode(node.report(with_holdings=self._with_holdings))
         try:
-            await write_object(self._api, TOPOLOGIES, node.name, body)
-        except ApiError as error:
+            await api_client.write_object(self._api, api_client.TOPOLOGIES, node.name, body)
+        except api_client.ApiError as error:
             if error.is_passing:  # this write is tried again, with what changes until then
                 self._changed.add(node.name)
             raise
@@ -450,15 +437,15 @@ class Fleet:
         metadata = found.metadata
         # the uid lets the server refuse a status that is meant for an earlier pod of the name
         body = msgspec.json.encode({"metadata": {"uid": metadata.uid}, "status": status})
-        path = pod_path(metadata.namespace, metadata.name, "status")
-        with accepting(*(() if metadata.uid in self._pods else (CONFLICT,))):
-            await self._api.request("PATCH", path, body, content_type=MERGE)
+        path = api_client.pod_path(metadata.namespace, metadata.name, "status")
+        with api_client.accepting(*(() if metadata.uid in self._pods else (api_client.CONFLICT,))):
+            await self._api.request("PATCH", path, body, content_type=api_client.MERGE)
 
     async def _delete(self, found: PodObject) -> None:
         metadata = found.metadata
         body = {"gracePeriodSeconds": 0, "preconditions": {"uid": metadata.uid}}
-        path = pod_path(metadata.namespace, metadata.name)
-        with accepting(CONFLICT):  # the pod is gone, and another one has its name
+        path = api_client.pod_path(metadata.namespace, metadata.name)
+        with api_client.accepting(api_client.CONFLICT):  # the pod is gone, and another one has its name
             await self._api.request("DELETE", path, msgspec.json.encode(body))
 
     # Nodes.
@@ -476,12 +463,12 @@ class Fleet:
 
     async def _restore(self) -> None:
         """Take over what an earlier process of this fleet published."""
-        with suppress(ApiError):  # nothing was published
+        with suppress(api_client.ApiError):  # nothing was published
             try:
-                async for item in list_objects(self._api, TOPOLOGIES):
+                async for item in list_objects(self._api, api_client.TOPOLOGIES):
                     self._restore_node(item)
             except InputError as error:
-                self._complain(f"{TOPOLOGIES}: {error}")
+                self._complain(f"{api_client.TOPOLOGIES}: {error}")
 
     def _restore_node(self, item: msgspec.Raw) -> None:
         """Take over what a node reported, if it is one of this fleet."""
@@ -503,26 +490,30 @@ class Fleet:
             "spec": _lease(node.name),
         }
         made = {**node.node_object(self._labels), "status": node.node_status(_now())}
-        if not await self._made(NODES, made):
+        if not await self._made(api_client.NODES, made):
             await self._renew_status(node)
         await self._made(_LEASES, lease)
-        if not await self._made(TOPOLOGIES, node.report(with_holdings=self._with_holdings)):
+        if not await self._made(api_client.TOPOLOGIES, node.report(with_holdings=self._with_holdings)):
             await self._publish(node)
 
     async def _made(self, path: str, body: Mapping[str, Any]) -> bool:
         """Make an object; return whether there was none of its name."""
-        with accepting(CONFLICT):
+        with api_client.accepting(api_client.CONFLICT):
             await self._api.request("POST", path, msgspec.json.encode(body))
             return True
         return False
 
     async def _renew_status(self, node: FleetNode) -> None:
         body = msgspec.json.encode({"status": node.node_status(_now())})
-        await self._api.request("PATCH", object_path(NODES, node.name, "status"), body, content_type=MERGE)
+        await self._api.request(
+            "PATCH", api_client.object_path(api_client.NODES, node.name, "status"), body, content_type=api_client.MERGE
+        )
 
     async def _renew_lease(self, node: FleetNode) -> None:
         body = msgspec.json.encode({"spec": _lease(node.name)})
-        await self._api.request("PATCH", object_path(_LEASES, node.name), body, content_type=MERGE)
+        await self._api.request(
+            "PATCH", api_client.object_path(_LEASES, node.name), body, content_type=api_client.MERGE
+        )
 
     async def _renew_leases(self, tasks: asyncio.TaskGroup) -> None:
         """Renew all leases, evenly over the time between two renewals.

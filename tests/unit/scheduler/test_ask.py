@@ -126,7 +126,7 @@ def asked_why(monkeypatch, capsys, question: Question, api: Api) -> tuple[int, d
     async def connect(*_: object) -> Api:
         return Api(api._configuration)
 
-    monkeypatch.setattr(asking.Api, "connect", connect)
+    monkeypatch.setattr(asking.api_client.Api, "connect", connect)
     status = why(question._replace(as_json=True))
     return status, json.loads(capsys.readouterr().out)
 
