@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from alignup.cli.terminal import Console
     from alignup.machine.device_inventory import Device
-    from alignup.machine.loaded import LoadedMachine
+    from alignup.machine.load import LoadedMachine
     from alignup.machine.numa_node import NumaNode, PciDevice
     from alignup.node.holdings import Holdings
 
@@ -115,7 +115,7 @@ def machine_with_kubelet(root: str) -> LoadedMachine:
         InputError: a file is damaged, or there is none of a kubelet.
     """
     from alignup.kubelet.read import read_kubelet_node
-    from alignup.machine.loaded import LoadedMachine
+    from alignup.machine.load import LoadedMachine
 
     found = read_kubelet_node(root)
     pools = found.node.devices.pools if found.node.devices else {}

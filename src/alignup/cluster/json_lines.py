@@ -14,8 +14,7 @@ from alignup.errors import InputError, errors_at, warn
 from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.kubernetes.manifest import pod_from_manifest
 from alignup.kubernetes.versions import KubeletVersion, parse_version
-from alignup.machine.load import machine_with_devices_from_dict
-from alignup.machine.loaded import EXTRA_KEYS
+from alignup.machine.load import EXTRA_KEYS, machine_with_devices_from_dict
 from alignup.node import Node, plugins_of
 from alignup.node.inputs import check_keys, node_object_of, version_of
 from alignup.text.json_text import decode_json, numbered_lines
@@ -23,7 +22,7 @@ from alignup.text.json_text import decode_json, numbered_lines
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from alignup.machine.loaded import LoadedMachine
+    from alignup.machine.load import LoadedMachine
 
 _NULL: Final = msgspec.Raw(b"null")
 

@@ -79,18 +79,15 @@ def seats_of_kubelet(found: KubeletNode, processes: Iterable[Process]) -> dict[i
         if not container and len(pod.all_containers) == 1:
             container = pod.all_containers[0].name
         if container:
-            seats[process.pid] = _seat(found, pod.uid, container, f"{pod.namespace}/{pod.name}/{container}", files)
+            held = found.node.allocation(pod.uid, container)
+            seats[process.pid] = Seat(
+                f"{pod.namespace}/{pod.name}/{container}",
+                found.node.shared_cpus if held.cpus is None else held.cpus,
+                held.cpus is not None,
+                frozenset(numa_id for block in held.memory for numa_id in block.numa_nodes),
+                device_files=files.get((pod.uid, container), ()),
+            )
     return seats
-
-
-def _seat(
-    found: KubeletNode, uid: str, container: str, label: str, files: Mapping[tuple[str, str], tuple[str, ...]]
-) -> Seat:
-    """Return the seat of a container."""
-    held = found.node.allocation(uid, container)
-    nodes = frozenset(numa_id for block in held.memory for numa_id in block.numa_nodes)
-    cpus = found.node.shared_cpus if held.cpus is None else held.cpus
-    return Seat(label, cpus, held.cpus is not None, nodes, device_files=files.get((uid, container), ()))
 
 
 def _device_files(found: KubeletNode) -> dict[tuple[str, str], tuple[str, ...]]:
@@ -187,12 +184,6 @@ def _misplaced(root: Path, process: Process, seat: Seat) -> Iterator[Misplaced]:
         where = ", ".join(f"{short_bytes(size)} on NUMA node {node}" for node, size in sorted(away.items()))
         text = f"{who} has {where} of its {short_bytes(total)}, and should have all on NUMA nodes {wanted}"
         yield Misplaced("memory", process.pid, seat.name, text)
-    yield from _missing_files(root, process, seat)
-
-
-def _missing_files(root: Path, process: Process, seat: Seat) -> Iterator[Misplaced]:
-    """Yield device files that the process does not see."""
     for path in seat.device_files:
         if not sees_device(root, process.pid, path):
-            text = f"process {process.pid} ({process.name}) does not see the device file {path}"
-            yield Misplaced("device", process.pid, seat.name, text)
+            yield Misplaced("device", process.pid, seat.name, f"{who} does not see the device file {path}")

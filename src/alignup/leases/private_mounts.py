@@ -13,7 +13,7 @@ import os
 import posixpath
 import stat
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -146,10 +146,10 @@ def _cover(folder: str) -> None:
     try:
         options = f"mode={stat.S_IMODE(found.st_mode):o},uid={found.st_uid},gid={found.st_gid}"
         _mount("tmpfs", folder, "tmpfs", _MS_NOSUID, options)
-        for name, link in _entries(f"/proc/self/fd/{covered}"):
+        for name in os.listdir(covered):  # noqa: PTH208  # of a descriptor
             shown, below = posixpath.join(folder, name), f"/proc/self/fd/{covered}/{name}"
-            if link:
-                os.symlink(link, shown)  # noqa: PTH211  # as above
+            if os.path.islink(below):  # noqa: PTH114  # as above
+                os.symlink(os.readlink(below), shown)  # noqa: PTH115, PTH211  # as above
                 continue
             # what has just been removed has nothing to show
             with suppress(FileNotFoundError):
@@ -157,13 +157,6 @@ def _cover(folder: str) -> None:
                 _mount(below, shown, "", _MS_BIND | _MS_REC)
     finally:
         os.close(covered)
-
-
-def _entries(folder: str) -> Iterator[tuple[str, str]]:
-    """Yield the names in a folder, with what they link to; an empty text for what is no link."""
-    with os.scandir(folder) as found:
-        for entry in found:
-            yield entry.name, os.readlink(entry.path) if entry.is_symlink() else ""  # noqa: PTH115  # as above
 
 
 def _make_like(source: str, target: str) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import reduce
+from operator import or_
 from typing import Final
 
 _SHORT: Final = 512
@@ -44,7 +46,4 @@ def _bit_numbers_of_words(data: bytes) -> Iterator[int]:
 
 def union(sets: Iterable[int]) -> int:
     """Return the bit set of what is in any of some bit sets."""
-    bits = 0
-    for members in sets:
-        bits |= members
-    return bits
+    return reduce(or_, sets, 0)

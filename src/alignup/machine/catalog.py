@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Final, TypeVar
 
-from alignup.machine.loaded import LoadedMachine
+from alignup.machine.load import LoadedMachine
 from alignup.machine.machine import Machine, machine_from_dict
 
 _SUFFIX: Final = ".json"

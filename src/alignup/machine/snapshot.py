@@ -11,7 +11,7 @@ from typing import Final
 
 from alignup.errors import InputError
 from alignup.machine.archive import Archive, check_suffix, read_archive, write_archive
-from alignup.machine.sysfs.files import PCI_NAMES, find_kernel_files, is_kernel_file, kept_text
+from alignup.machine.sysfs.files import find_kernel_files, is_kernel_file, kept_text, pci_names
 from alignup.machine.sysfs.tree import PCI_FOLDER, DirectoryTree, MemoryTree, largest_size
 
 _TOPS: Final = frozenset({"sys", "proc"})
@@ -72,7 +72,7 @@ def kernel_tree(archive: Archive, source: str) -> MemoryTree | None:
     files = {name: data.decode("ascii", "replace") for name, data in archive.files.items()}
     for link, target in archive.links.items():
         folder = posixpath.normpath(posixpath.join(PCI_FOLDER, target))
-        for name in PCI_NAMES:
+        for name in pci_names():
             if f"{folder}/{name}" in files:
                 files[f"{link}/{name}"] = files[f"{folder}/{name}"]
     kept = {name: kept_text(name, text) for name, text in files.items() if is_kernel_file(name)}
@@ -81,4 +81,4 @@ def kernel_tree(archive: Archive, source: str) -> MemoryTree | None:
 
 def _is_pci_target(name: str) -> bool:
     """Return whether a link in `sys/bus/pci/devices` may lead to the folder that this file is in."""
-    return name.startswith("sys/devices/pci") and posixpath.basename(name) in PCI_NAMES
+    return name.startswith("sys/devices/pci") and posixpath.basename(name) in pci_names()

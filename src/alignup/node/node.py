@@ -18,8 +18,7 @@ from alignup.kubernetes.node_object import NodeObject
 from alignup.kubernetes.pod import Container, Pod
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, parse_version
 from alignup.machine.device_inventory import Device, decode_inventory
-from alignup.machine.load import machine_with_devices_from_dict
-from alignup.machine.loaded import EXTRA_KEYS, mapping_under
+from alignup.machine.load import EXTRA_KEYS, machine_with_devices_from_dict, mapping_under
 from alignup.machine.machine import Machine, machine_from_dict
 from alignup.node import inputs
 from alignup.node.preview import can_preview, preview

@@ -28,6 +28,7 @@ def everything():
     """Return a tree that makes discovery read files of every kind."""
     files = server() | pci("0000:01:00.0", numa_node=-1, local_cpus="3", local_cpulist="0-1")
     files |= {f"{CPU}/cpu{cpu}/topology/core_id": f"{cpu}\n" for cpu in range(8)}
+    files |= {path.replace("/level", "/id"): "0\n" for path in files if path.endswith("/level")}
     files[f"{CPU}/online"] = ""
     files[f"{CPU}/cpu1/online"] = "1\n"
     files["proc/cpuinfo"] = "processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 21\n"
