@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from alignup.errors import InputError, UnknownPodError
 from alignup.machine.cpuset import CPUSet
@@ -129,6 +131,110 @@ def test_resources_of_the_pod_as_a_whole_grow_alone(gates):
     assert node.shared_cpus == before
     assert node.pods[0].constraints.requests["cpu"] == 6000
     assert node.resize("u", {"c": amounts("3")}).message == CPU_STATIC
+
+
+REFUSING = ("single-numa-node", "restricted")
+OLD_MEMORY_STATIC = "Resize is infeasible for Guaranteed Pods alongside Memory Manager static policy"
+AMOUNTS = st.fixed_dictionaries(
+    {"cpu": st.sampled_from([500, 1000, 1500, 2000, 3000, 3000, 100_000]), "memory": st.sampled_from([1, 1, 1, 2, 90])}
+)
+SMALL = AMOUNTS.filter(lambda one: one["cpu"] < 100_000 and one["memory"] < 90)
+
+
+class PlainResizes:
+    """What a kubelet makes of resizes of its only pod, read off the recorded answers, without a topology.
+
+    No container takes more than 3 CPUs, so that those beside it always leave as many near its memory.
+    """
+
+    def __init__(self, version, gates, policy, *, static, guaranteed, containers):
+        self.minor, self.gates, self.policy = int(version[2:]), gates, policy
+        self.static, self.guaranteed, self.containers = static, guaranteed, containers
+        self.held = {name: self.own(one) for name, one in containers.items()}
+
+    def own(self, amount):
+        whole = self.static and self.guaranteed and not amount["cpu"] % 1000
+        return amount["cpu"] // 1000 if whole else 0
+
+    def resize(self, changes):
+        wanted = {**self.containers, **changes}
+        if wanted == self.containers:
+            return "allocated", ""
+        if refused := self.infeasible(wanted):
+            return "Infeasible", refused
+        if self.minor < 37 and not self.give(wanted):  # later managers let resizes pass
+            return "Deferred", LOCALITY
+        self.containers = wanted
+        return "allocated", ""
+
+    def infeasible(self, wanted):
+        if self.minor < 33:
+            return DISABLED
+        word, short = "allocatable" if self.minor > 35 else "capacity", []
+        cpu, memory = (sum(one[name] for one in wanted.values()) for name in ("cpu", "memory"))
+        if cpu > 15_000:
+            short.append(f"cpu, requested: {cpu}, {word}: 15000")
+        if memory > 31:
+            short.append(f"memory, requested: {memory << 30}, {word}: {31 << 30}")
+        if short and self.minor > 35:  # the API server says so, before the kubelet
+            return f"node didn't have enough allocatable resources: {'; '.join(short)}"
+        if self.guaranteed and (refused := self.beside_static(wanted)):
+            return refused
+        return f"Node didn't have enough capacity: {short[-1]}" if short else ""
+
+    def give(self, wanted):
+        for name, one in wanted.items():
+            own = self.own(one)
+            if own and self.held[name] not in (0, own) and self.policy in REFUSING:
+                return False
+            self.held[name] = self.held[name] or own
+        return True
+
+    def beside_static(self, wanted):
+        if self.minor == 33:
+            old = OLD_STATIC if self.static else OLD_MEMORY_STATIC
+            return "" if CPU_GATE.items() <= self.gates.items() else old
+        changed = {
+            name for name in ("cpu", "memory") for key, one in wanted.items() if one[name] != self.containers[key][name]
+        }
+        if "cpu" in changed and self.static and not self.gates:
+            return CPU_STATIC
+        return MEMORY_STATIC if "memory" in changed and self.gates != BOTH_GATES else ""
+
+
+@given(
+    version=st.sampled_from(["1.32", "1.33", "1.34", "1.35", "1.36", "1.37"]),
+    gates=st.sampled_from([{}, CPU_GATE, BOTH_GATES]),
+    policy=st.sampled_from(["none", "best-effort", *REFUSING]),
+    static=st.booleans(),
+    guaranteed=st.booleans(),
+    containers=st.dictionaries(st.sampled_from("ab"), SMALL, min_size=1),
+    changes=st.lists(st.dictionaries(st.sampled_from("ab"), AMOUNTS), min_size=1, max_size=6),
+)
+def test_resizes_one_after_the_other_are_answered_as_the_plain_model_says(
+    version, gates, policy, static, guaranteed, containers, changes
+):
+    gates = {} if version == "1.32" else CPU_GATE if gates and version == "1.33" else gates
+    model = PlainResizes(version, gates, policy, static=static, guaranteed=guaranteed, containers=containers)
+    node = node_of(version, policy, gates, cpuManagerPolicy="static" if static else "none")
+
+    def resources(one):
+        asked = {"cpu": f"{one['cpu']}m", "memory": f"{one['memory']}Gi"}
+        return {"requests": asked, "limits": asked if guaranteed else {"cpu": "300", "memory": "300Gi"}}
+
+    pod = {"containers": [{"name": name, "resources": resources(one)} for name, one in containers.items()]}
+    assert node.admit({"metadata": {"name": "p", "uid": "u"}, "spec": pod})
+    memory = node.memory.free
+    for change in changes:
+        known = {name: one for name, one in change.items() if name in containers}
+        answer = node.resize("u", {name: resources(one) for name, one in known.items()})
+        assert (answer.status, answer.message) == model.resize(known)
+        held = {name: len(node.cpu.cpus("u", name) or ()) if static else 0 for name in containers}
+        assert (held, node.memory.free) == (model.held, memory)
+        cpus = {one.name: one.requests["cpu"] for one in node.pods[0].containers}
+        assert cpus == {name: one["cpu"] for name, one in model.containers.items()}
+    node.remove("u")
+    assert not static or len(node.cpu.free_cpus) == 15
 
 
 def test_a_resize_of_nothing_is_allocated():
