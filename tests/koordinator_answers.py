@@ -30,7 +30,7 @@ from koordinator_cases import FilterCase, HintCase, MergeCase, PodOnNode, decode
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from alignup.koordinator.scheduling import Status
+    from alignup.koordinator.effective import Status
 
 __all__ = ["filter_case", "merge_case"]
 

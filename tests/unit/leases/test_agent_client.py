@@ -192,7 +192,7 @@ def test_a_request_that_is_not_taken_is_given_up(folder):
     """However long an answer may take."""
     name = "x" * (1 << 20)
     with stopped_agent(folder), pytest.raises(InputError, match=r"took no request within 0\.1 s"):
-        source(folder, patience=0.1)._ask(module.Release(name), Done, 100.0)
+        source(folder, patience=0.1)._ask(module.messages.Release(name), Done, 100.0)
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
@@ -224,7 +224,7 @@ def test_an_answer_that_never_comes_is_given_up(folder, monkeypatch):
     monkeypatch.setattr(module, "_ANSWER", 0.1)
     with stopped_agent(folder):
         with pytest.raises(InputError, match=r"did not answer within 0\.1 s"):
-            source(folder)._ask(module.List(), Leases, 0.1)
+            source(folder)._ask(module.messages.List(), Leases, 0.1)
         with pytest.raises(InputError, match=r"did not answer within 0\.15 s"):
             source(folder).acquire(claim(cpus=1), 0.05)
 
