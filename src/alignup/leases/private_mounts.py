@@ -146,7 +146,7 @@ def _cover(folder: str) -> None:
     try:
         options = f"mode={stat.S_IMODE(found.st_mode):o},uid={found.st_uid},gid={found.st_gid}"
         _mount("tmpfs", folder, "tmpfs", _MS_NOSUID, options)
-        for name in os.listdir(covered):  # noqa: PTH208  # of a descriptor
+        for name in os.listdir(f"/proc/self/fd/{covered}"):  # noqa: PTH208  # names are wanted
             shown, below = posixpath.join(folder, name), f"/proc/self/fd/{covered}/{name}"
             if os.path.islink(below):  # noqa: PTH114  # as above
                 os.symlink(os.readlink(below), shown)  # noqa: PTH115, PTH211  # as above
