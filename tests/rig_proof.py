@@ -47,17 +47,17 @@ def run(
         pods: how many pods.
         extender: let the scheduler ask the extender.
         overlay: fields of the configuration of a scheduler that asks none.
-        single: let all nodes have the policy single-numa-node, and two GPUs on each NUMA node, so that any pod fits.
+        single: let all nodes have two NUMA nodes with two GPUs each, and the policy single-numa-node.
         amounts_only: let nodes publish the amounts of their NUMA nodes only, as other exporters do.
         seconds: for which pods run, on average.
         load: the part of all CPUs that pods ask for.
         patience: seconds after the last pod has come; None: until all have ended.
     """
-    described, asked = workload(nodes, pods, seconds)
+    described, asked = workload(3 * nodes if single else nodes, pods, seconds)
+    described = described[::3] if single else described
     for one in described if single else ():
         one["kubelet"]["topologyManagerPolicy"] = "single-numa-node"
-        count = len(one["machine"]["numaNodes"])
-        one["devices"]["example.com/gpu"] = [{"id": f"gpu{gpu}", "numa": gpu % count} for gpu in range(2 * count)]
+        one["devices"]["example.com/gpu"] = [{"id": f"gpu{gpu}", "numa": gpu % 2} for gpu in range(4)]
     path = write_nodes(plane.folder, described)
     outcome = Outcome(allocatable=allocatable(described))
     listen = ("--kubeconfig", plane.kubeconfig, "--listen")

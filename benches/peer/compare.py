@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 from rig_proof import run
 from rigged import BIN, control_plane
 
-SECONDS, LOAD, PATIENCE = 10.0, 0.9, 40.0
+SECONDS, LOAD, PATIENCE = 15.0, 0.9, 30.0
 PLUGIN = "NodeResourceTopologyMatch"
 
 
@@ -81,7 +81,7 @@ def once(way: str, scheduler: Path, nodes: int, pods: int) -> dict[str, float]:
 def main() -> None:
     """Run all ways in turn, as often as there are rounds."""
     scheduler = Path(sys.argv[1]).resolve()
-    words = [*sys.argv[2:], *("default,extender,peer,peer-shared", "100", "600", "5")[len(sys.argv[2:]) :]]
+    words = [*sys.argv[2:], *("default,extender,peer,peer-shared", "24", "140", "5")[len(sys.argv[2:]) :]]
     ways, (nodes, pods, rounds) = words[0].split(","), map(int, words[1:])
     found: dict[str, list[dict[str, float]]] = {way: [] for way in ways}
     for _ in range(rounds):

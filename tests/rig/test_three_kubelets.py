@@ -86,24 +86,45 @@ class Campaign:
         self.ran: set[str] = set()
         self.static: dict[str, RealKubelet] = {}
         self.did: Counter[str] = Counter()
-        self.rejected: dict[str, str] = {}
+        self.rejected: dict[str, list[str]] = {}
+        self.story: list[str] = []
+        """What happened, in order, to explain a rejection."""
+        self._seen: dict[str, tuple[str, str, bool]] = {}
 
     def look(self) -> dict[str, dict[str, Any]]:
         """Return the pods of the server, and note what became of them."""
         there = {one["metadata"]["name"]: one for one in self.server.get(PATH)["items"]}
+        for name in [*self._seen.keys() - there.keys()]:
+            self.note(f"{self._seen.pop(name)[0]}: {name} is gone")
         for name, one in there.items():
             status = one.get("status", {})
+            is_new = name in self.made and name not in self.ran and name not in self.rejected
+            seen = one["spec"].get("nodeName", ""), status.get("phase", ""), "deletionTimestamp" in one["metadata"]
+            if self._seen.get(name) != seen and seen[0]:
+                self._seen[name] = seen
+                self.note(f"{seen[0]}: {name} {seen[1]}{', leaves' if seen[2] else ''}")
             if status.get("phase") in {"Running", "Succeeded"}:
                 if name not in self.ran and name in self.made:
                     self.goes[name] = time.monotonic() + self.random.expovariate(1 / LIFE)
                 self.ran.add(name)
-            elif (
-                name in self.made
-                and name not in self.ran
-                and is_rejected(status.get("phase"), status.get("reason", ""))
-            ):
-                self.rejected[name] = f"{one['spec']['nodeName']}: {status['reason']}: {status.get('message')}"
+            elif is_new and is_rejected(status.get("phase", ""), status.get("reason", "")):
+                self.rejected[name] = self.explained(name, one)
         return there
+
+    def explained(self, name: str, one: dict[str, Any]) -> list[str]:
+        """Return what is known of a rejection: what happened, what the kubelet did, and what it publishes then."""
+        where = one["spec"]["nodeName"]
+        (kubelet,) = (found for found in self.kubelets if found.name == where)
+        said = kubelet.said()
+        at = next((place for place, (word, pod) in enumerate(said) if word == "DENY" and pod == name), len(said))
+        report = self.server.get(f"{TOPOLOGIES}/{where}")["metadata"]["annotations"]["alignup.dev/holdings"]
+        before = [line for line in self.story if where in line][-25:]
+        containers = [*one["spec"].get("initContainers", ()), *one["spec"]["containers"]]
+        asked = [(each["name"], each["resources"]) for each in containers]
+        return [f"{where}: {one['status']['reason']}", str(asked), str(said[max(0, at - 12) : at]), report, *before]
+
+    def note(self, line: str) -> None:
+        self.story.append(f"{time.monotonic() % 10_000:.2f} {line}")
 
     def step(self, *, deletes: bool = True) -> dict[str, dict[str, Any]]:
         """Delete the pods whose time is up."""
@@ -138,6 +159,7 @@ class Campaign:
         self.cordon(kubelet, unschedulable=True)
         self.wait_until(lambda: all(self.is_settled(one) for one in self.look().values() if on(one, kubelet.name)))
         what = self.random.choice(["static", "static", "restart", "configuration", "delete all"])
+        self.note(f"{kubelet.name}: {what}")
         if what == "static":
             mine = [name for name, where in self.static.items() if where is kubelet]
             if mine and self.random.random() < 0.5:
@@ -163,6 +185,7 @@ class Campaign:
             what = f"{what} that the kubelet would not survive"
         self.did[what] += 1
         self.wait_until(lambda: self.is_reported(kubelet))
+        self.note(f"{kubelet.name}: {what} is over")
         self.cordon(kubelet, unschedulable=False)
 
     def cordon(self, kubelet: RealKubelet, *, unschedulable: bool) -> None:
