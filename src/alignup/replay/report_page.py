@@ -1,22 +1,236 @@
-"""Makes HTML pages about replays: reports with plots, several configurations side by side, and timelines."""
+"""Makes HTML pages about replays: reports with plots, several configurations side by side, and timelines.
+
+A timeline is one picture, and for each step the layers that are to be seen. The reader chooses a step with radio
+buttons, and rules of CSS choose the layers, so that no script is needed. What a container holds is drawn once, however
+long it holds it.
+"""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from xml.etree.ElementTree import Element
 
 from alignup.errors import ConfigError
+from alignup.node import Node
+from alignup.node.holdings import ContainerHolding, holdings_of
 from alignup.node.pictures.boxes import fitted, text_width
-from alignup.node.pictures.page import heading, page, paragraph, scrolling, table
+from alignup.node.pictures.layout import lay_out
+from alignup.node.pictures.overlay import Layer, Sign, amounts_layer, holding_layer, places_of, reserved_layer, sign_of
+from alignup.node.pictures.page import containers_table, heading, page, paragraph, scrolling, table
+from alignup.node.pictures.picture import Scene, assembled
 from alignup.node.pictures.svg import add, picture, style, svg_text
-from alignup.replay.scenario import read_steps, steps_of
+from alignup.records import Record, field
+from alignup.replay.scenario import (
+    Admit,
+    Resize,
+    Start,
+    Step,
+    admission_dict,
+    apply_step,
+    errors_of_step,
+    read_steps,
+    steps_of,
+)
 from alignup.replay.summary import HEADINGS, STRANDED, NodeReport, Report, Use, share
-from alignup.replay.timeline import timeline
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from alignup.kubernetes.versions import KubeletVersion
+    from alignup.node.pictures.boxes import Box, Key
+
+
+MOST_STEPS: Final = 400
+"""Steps that a timeline shows; it says how many more there are."""
+
+
+class _Frame(Record):
+    """What is to be seen after one step."""
+
+    layers: tuple[str, ...]
+    """Classes of elements."""
+    mark: str
+    """What the button of the step shows."""
+    kind: str
+    title: str
+    details: tuple[Element, ...] = ()
+
+
+class _Film(Record, frozen=False):
+    """What has been drawn so far of one scenario."""
+
+    number: int
+    node: Node
+    places: Mapping[Key, Box]
+    layers: list[Layer] = field(default_factory=list)
+    signs: dict[str, Sign] = field(default_factory=dict)
+    """By uid of the pods on the node; a sign is free again once its pod is removed."""
+    used: dict[int, Sign] = field(default_factory=dict)
+    drawn: dict[tuple[object, ...], str] = field(default_factory=dict)
+    holders: list[tuple[str, Sign, str]] = field(default_factory=list)
+    """The class, sign and name of each entry of the legend."""
+
+    def see(self) -> tuple[str, ...]:
+        """Draw what is new, and return the classes of all that is to be seen now."""
+        holdings = holdings_of(self.node)
+        holders = [one for one in holdings.containers if one]
+        self._give_signs(holders)
+        shares = tuple((one.pod_uid, str(one.memory)) for one in holdings.containers)
+        free = tuple(place.free for one in holdings.resources for place in one.places)
+        bars = partial(amounts_layer, self.places, holdings, self.signs)
+        classes = [self._layer(("bars", shares, free, tuple(self.signs.items())), bars)]
+        for one in holders:
+            sign = self.signs[one.pod_uid]
+            held = ("holding", one.pod_uid, one.container, sign, one.cpus, str(one.devices), str(one.memory))
+            classes.append(self._layer(held, partial(holding_layer, self.places, one, sign)))
+            entry = ("entry", one.pod_uid, sign)
+            if entry not in self.drawn:
+                self.holders.append((self._new(entry), sign, one.pod))
+            classes.append(self.drawn[entry])
+        return tuple(dict.fromkeys(classes))
+
+    def _give_signs(self, holders: Sequence[ContainerHolding]) -> None:
+        """Give each pod that has none the lowest sign that is free."""
+        there = {one.pod_uid for one in holders}
+        self.signs = {uid: sign for uid, sign in self.signs.items() if uid in there}
+        taken = {sign.number for sign in self.signs.values()}
+        for uid in dict.fromkeys(one.pod_uid for one in holders):
+            if uid not in self.signs:
+                number = next(number for number in range(len(taken) + 1) if number not in taken)
+                taken.add(number)
+                self.signs[uid] = self.used.setdefault(number, sign_of(number))
+
+    def _layer(self, key: tuple[object, ...], draw: Callable[..., Layer]) -> str:
+        """Return the class of a layer, which is drawn if it was not yet."""
+        if key not in self.drawn:
+            self.layers.append(draw(name=f"film {self._new(key)}"))
+        return self.drawn[key]
+
+    def _new(self, key: tuple[object, ...]) -> str:
+        name = f"f{len(self.drawn)}"
+        self.drawn[key] = name
+        return name
+
+
+def timeline(
+    number: int, scenario: Mapping[str, Any], steps: Sequence[Step], kubelet_version: KubeletVersion | str | None = None
+) -> tuple[list[Element], str]:
+    """Return the elements of a scenario's timeline, and the rules of CSS that it needs besides `timeline.css`.
+
+    Args:
+        number: of the scenario in the page.
+        scenario: the node.
+        steps: what happens on it; of more than `MOST_STEPS` the first are shown.
+        kubelet_version: the kubelet's release, in place of the key `kubeletVersion`.
+
+    Raises:
+        ConfigError: a kubelet would refuse to start.
+        InputError: the scenario is malformed, or a step cannot be.
+    """
+    node = Node.from_dict(scenario, kubelet_version=kubelet_version)
+    devices = {} if node.devices is None else {name: pool.devices for name, pool in node.devices.pools.items()}
+    boxes = lay_out(node.machine, devices)
+    film = _Film(number, node, places_of(boxes))
+    film.layers.append(reserved_layer(film.places, holdings_of(node).reserved_cpus))
+    frames = list(_frames(film, steps[:MOST_STEPS]))
+    title = str(scenario.get("name") or f"scenario {number}")
+    scene = Scene(title, node.machine, devices, is_headed=False)
+    picture = assembled(scene, boxes, film.layers, {}, further=film.used.values())
+    section = Element("section")
+    section.append(heading(title))
+    if len(steps) > len(frames):
+        section.append(paragraph(f"the first {len(frames)} of {len(steps)} steps"))
+    if frames:
+        _append_buttons(section, number, frames)
+    stage = add(section, "div", class_="stage")
+    stage.append(scrolling(picture))
+    _append_holders(stage, film)
+    panels = add(section, "div", class_="panels")
+    for index, frame in enumerate(frames):
+        _append_panel(panels, number, index, len(frames), frame)
+    return [section], "".join(_rules(number, frames))
+
+
+def _frames(film: _Film, steps: Sequence[Step]) -> Iterator[_Frame]:
+    """Yield what is to be seen after each step."""
+    refused: set[str] = set()
+    for index, step in enumerate(steps):
+        with errors_of_step(index):
+            was_refused = not isinstance(step, Admit) and step.uid in refused
+            admission = apply_step(film.node, step, refused)
+        layers = film.see()
+        if isinstance(step, Admit):
+            assert admission is not None  # noqa: S101  # an admission has a verdict
+            name = f"{step.pod.namespace}/{step.pod.name}"
+            yield _admission_frame(layers, name, admission_dict(film.node, step.pod, admission))
+        elif isinstance(step, Start):
+            verb = "starts" if admission is None else f"cannot start: {admission.message}"
+            yield _Frame(layers, "▸", "started", f"container {step.container} of {step.uid} {verb}")
+        elif isinstance(step, Resize):
+            answer = "" if admission is None else f": {admission.reason}"
+            words = (paragraph(admission.message),) if admission is not None and admission.message else ()
+            yield _Frame(layers, "↕", "resized", f"{step.uid} is resized{answer}", words)
+        else:
+            rest = ", which was refused" if was_refused else ""
+            yield _Frame(layers, "−", "removed", f"{step.uid} is removed{rest}")  # noqa: RUF001  # a minus
+
+
+def _admission_frame(layers: tuple[str, ...], name: str, answer: Mapping[str, Any]) -> _Frame:
+    """Return the frame of an admission."""
+    if not answer["admitted"]:
+        title = f"{name} refused: {answer['reason']}"
+        return _Frame(layers, "✗", "refused", title, (paragraph(answer["message"]),))
+    return _Frame(layers, "✓", "admitted", f"{name} admitted", (containers_table(answer["containers"]),))
+
+
+def _append_buttons(section: Element, number: int, frames: Sequence[_Frame]) -> None:
+    """Append the radio buttons of the steps, and the strip of their labels; the first refusal is chosen, or the end."""
+    refusals = [index for index, frame in enumerate(frames) if frame.kind == "refused"]
+    chosen = refusals[0] if refusals else len(frames) - 1
+    for index, frame in enumerate(frames):
+        button = add(section, "input", type="radio", class_="step", name=f"t{number}", id=f"t{number}s{index}")
+        button.set("aria-label", f"step {index}: {frame.kind}")
+        if index == chosen:
+            button.set("checked", "checked")
+    strip = add(section, "div", class_="strip")
+    for index, frame in enumerate(frames):
+        label = add(strip, "label", frame.mark, for_=f"t{number}s{index}", class_=frame.kind)
+        label.set("title", f"step {index}: {frame.title}")
+
+
+def _append_holders(stage: Element, film: _Film) -> None:
+    """Append the legend: a swatch and a name for each holder."""
+    legend = add(stage, "p", class_="holders")
+    for name, sign, pod in film.holders:
+        entry = add(legend, "span", class_=f"film {name}")
+        swatch = add(entry, "svg", width=26, height=16, class_="au")
+        add(swatch, "path", d="M0 0h26v16h-26z", fill=sign.fill, stroke="#444")
+        add(swatch, "text", sign.text, x=24, y=12, class_="au-sign")
+        swatch.tail = pod
+
+
+def _append_panel(panels: Element, number: int, index: int, count: int, frame: _Frame) -> None:
+    """Append what is to be said about a step."""
+    panel = add(panels, "div", class_=f"panel d{index}")
+    moves = add(panel, "p")
+    if index:
+        add(moves, "label", "previous", for_=f"t{number}s{index - 1}")
+    if index + 1 < count:
+        add(moves, "label", "next", for_=f"t{number}s{index + 1}")
+    add(add(panel, "p"), "strong", f"step {index}: {frame.title}")
+    panel.extend(frame.details)
+
+
+def _rules(number: int, frames: Sequence[_Frame]) -> Iterator[str]:
+    """Yield for each step the rules that show its layers and its panel, and mark its button."""
+    for index, frame in enumerate(frames):
+        chosen = f"#t{number}s{index}:checked~"
+        layers = ",".join(f".{name}" for name in frame.layers)
+        yield f"{chosen}.stage :is({layers}){{display:inline}}\n"
+        yield f"{chosen}.panels .d{index}{{display:block}}\n"
+        yield f"{chosen}.strip [for=t{number}s{index}]{{outline:3px solid #d33}}\n"
+
 
 MOST_SCENARIOS: Final = 20
 """Scenarios whose timeline a page has; it says how many more there are."""

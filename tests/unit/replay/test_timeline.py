@@ -10,9 +10,8 @@ from alignup import Node
 from alignup.errors import InputError
 from alignup.node.holdings import holdings_of
 from alignup.node.pictures.overlay import holding_title
-from alignup.replay.report_page import replay_page
+from alignup.replay.report_page import MOST_STEPS, replay_page, timeline
 from alignup.replay.scenario import apply_step, read_steps
-from alignup.replay.timeline import MOST_STEPS, timeline
 from pictures import HOSTILE, read_page, texts_of
 from traces import scenario
 
