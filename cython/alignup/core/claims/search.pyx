@@ -73,6 +73,9 @@ cdef class _Search:
     cdef int32_t *use_start
     cdef int32_t *use_counter
     cdef int64_t *use_amount
+    cdef int32_t *user_start  # the same by counter
+    cdef int32_t *user_device
+    cdef int64_t *user_amount
     cdef int32_t *first_constraint
     cdef uint8_t *is_distinct
     cdef uint8_t *covers
@@ -98,7 +101,8 @@ cdef class _Search:
     cdef int32_t *claim_count
     cdef int32_t fatal_way, fatal_device
     # pruning
-    cdef bint once, remembers, bounds, may_overflow, has_admin, forgets
+    cdef bint once, remembers, bounds, may_overflow, forgets
+    cdef Py_ssize_t admin_last  # the last request that may be served with admin access; -1: none
     cdef int32_t *last_device
     cdef int32_t *request_of
     cdef int64_t steps, most_steps, easy_steps, tries, hits
@@ -199,7 +203,7 @@ cdef class _Search:
             self.request_claim[ways[way].request] = ways[way].claim
         self.counts = self.numbers([min(one.count, 2**30) for one in ways])
         self.is_admin = self.bits([one.is_admin for one in ways])
-        self.has_admin = any(one.is_admin for one in ways)
+        self.admin_last = max((one.request for one in ways if one.is_admin), default=-1)
         lists = [one.everything or () for one in ways]
         self.is_all = self.bits([one.everything is not None for one in ways])
         self.all_start = self.starts(lists)
@@ -230,6 +234,13 @@ cdef class _Search:
         self.use_start = self.starts(problem.uses)
         self.use_counter = self.numbers([counter for row in problem.uses for counter, _ in row])
         self.use_amount = self.amounts([amount for row in problem.uses for _, amount in row])
+        users = [[] for _ in problem.counters]
+        for device, row in enumerate(problem.uses):
+            for counter, amount in row:
+                users[counter].append((device, amount))
+        self.user_start = self.starts(users)
+        self.user_device = self.numbers([device for row in users for device, _ in row])
+        self.user_amount = self.amounts([amount for row in users for _, amount in row])
         self.load_constraints(problem)
         self.class_of = self.numbers(problem.classes)
         self.previous = <int32_t *> self.get(self.devices, sizeof(int32_t))
@@ -640,7 +651,7 @@ cdef class _Search:
             # later requests may have devices in front of `start`, this one may not
             key[length] = self.tail[kind] | (<int64_t> self.free[kind] << 20 if self.class_last[kind] > request else 0)
             length += 1
-            if self.has_admin:
+            if request <= self.admin_last:
                 key[length] = self.held[kind]
                 length += 1
         for constraint in range(self.first_constraint[claim], self.first_constraint[claim + 1]):
@@ -940,21 +951,18 @@ cdef class _Search:
             return left
         memset(self.is_sum, 0, left + 1)
         self.is_sum[0] = 1
-        for device in range(self.devices):
+        for place in range(self.user_start[counter], self.user_start[counter + 1]):
+            device, amount = self.user_device[place], self.user_amount[place]
             if self.marks[device] != 0 or self.class_last[self.class_of[device]] < request:
                 continue
-            if self.class_of[device] == last:
+            if amount == 0 or amount > left:
                 continue
-            last = self.class_of[device]
-            for place in range(self.use_start[device], self.use_start[device + 1]):
-                if self.use_counter[place] != counter:
-                    continue
-                amount = self.use_amount[place]
-                if amount == 0 or amount > left:
-                    continue
-                for total in range(amount, left + 1):
-                    if self.is_sum[total - amount]:
-                        self.is_sum[total] = 1
+            if last >= 0 and last != device and self.class_of[device] == self.class_of[last]:
+                continue
+            last = device
+            for total in range(amount, left + 1):
+                if self.is_sum[total - amount]:
+                    self.is_sum[total] = 1
         while not self.is_sum[left]:
             left -= 1
         return left
