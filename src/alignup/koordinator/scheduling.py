@@ -29,8 +29,9 @@ what a "single" pod has, and a node with pods of both kinds counts as shared.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from alignup.errors import InputError
 from alignup.koordinator import effective
@@ -38,10 +39,6 @@ from alignup.koordinator.merging import ScoredHint, merge
 from alignup.koordinator.occupancy import Occupancy, document_score, exclusivity_sentence, holding_words, mixes
 from alignup.machine.bits import bit_numbers, bit_set
 from alignup.records import Record, field, replace
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
 
 Utilisations: TypeAlias = "Sequence[tuple[int, int]]"
 """(requested including the new pod, capacity) of each resource on one set of nodes."""

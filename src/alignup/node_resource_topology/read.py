@@ -16,7 +16,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -37,10 +37,6 @@ from alignup.records import Record, replace
 from alignup.text.documents import read_documents
 from alignup.text.json_text import decode_json
 from alignup.text.typed import decode
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 
 _KIND: Final = "NodeResourceTopology"
 _NODE_KIND: Final = "Node"
