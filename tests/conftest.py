@@ -24,8 +24,8 @@ os.environ["SSL_CERT_FILE"] = os.environ["SSL_CERT_DIR"] = os.devnull
 os.environ.pop("COLUMNS", None)
 
 settings.register_profile("any load", max_examples=QUICK, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("nightly", settings.get_profile("any load"), max_examples=20 * QUICK)
-settings.register_profile("emulated", settings.get_profile("any load"), max_examples=max(QUICK // 10, 3))
+settings.register_profile("nightly", settings.get_profile("any load"), max_examples=40 * QUICK)
+settings.register_profile("emulated", settings.get_profile("any load"), max_examples=max(QUICK // 5, 3))
 settings.load_profile("any load")
 
 

@@ -10,13 +10,13 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 
-QUICK = 60
-"""Examples of a property, where nothing else is said; the profile `nightly` tries twenty times as many."""
+QUICK = 30
+"""Examples of a property, where nothing else is said; the profile `nightly` tries forty times as many."""
 
 
 def examples(count: int) -> settings:
-    """Try a property with so many examples, and in proportion more under the profile `nightly`."""
-    return settings(max_examples=count * settings.default.max_examples // QUICK, deadline=None)
+    """Try a property with half of `count` examples in the plain suite, and with 20 times `count` in the nightly one."""
+    return settings(max_examples=count * settings.default.max_examples // (2 * QUICK), deadline=None)
 
 
 POLICIES = ["none", "best-effort", "restricted", "single-numa-node"]

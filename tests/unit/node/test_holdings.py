@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from alignup.machine.device_inventory import Device
@@ -14,6 +14,7 @@ from alignup.node import Node
 from alignup.node.holdings import ContainerHolding, PlaceAmounts, holdings_of
 from alignup.records import json_of
 from machines import GIBI, busy_node, machine_of, manifest
+from strategies import examples
 
 
 def two_nodes(**changes: Any) -> Node:
@@ -137,7 +138,7 @@ def test_a_record_is_plain_json() -> None:
     assert told["resources"][1]["places"][0]["free"] == 30 * GIBI
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(
     st.lists(st.tuples(st.integers(1, 9), st.integers(1, 50), st.integers(0, 3)), min_size=1, max_size=6),
     st.integers(0, 5),

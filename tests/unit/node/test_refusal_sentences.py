@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from alignup import Cluster, Node
 from alignup.topology_manager.refusal_message import refusal_dict
 from machines import GIBI, machine_of
+from strategies import examples
 
 AMOUNTS = ("0", "1", "3", "64", "4Gi", "40Gi", "200Gi", "1Ti", "3Ei", "500m")
 PAGES = ("0", "2Mi", "1Gi", "40Gi", "3Ei")
@@ -69,7 +70,7 @@ def manifests(draw: st.DrawFn, uid: str) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(nodes(), manifests("first"), manifests("second"))
 def test_every_refusal_is_put_into_words(node: Node, first: dict[str, Any], second: dict[str, Any]) -> None:
     """And a cluster of such nodes answers as the node does."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from alignup.errors import AlignupWarning
@@ -14,6 +14,7 @@ from alignup.scheduler.members import AmountsMember, ExactMember
 from alignup.scheduler.objects import decode_pod
 from alignup.scheduler.report import Description
 from alignup.scheduler.state import SLOWEST_REPORT, ClusterState
+from strategies import examples
 from watched import READER, description, pod_object, report, watched
 
 EMPTY = Description().template(json.dumps(description()), {})
@@ -176,7 +177,7 @@ EVENTS = st.lists(
 )
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(EVENTS)
 def test_any_events_leave_a_state_that_one_list_puts_right(events) -> None:
     state = ClusterState()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from alignup.errors import AlignupError
 from alignup.node import Node
 from explaining import by_kind, node_of
 from machines import machine_of
+from strategies import examples
 
 AMOUNTS = ("0", "1", "2", "3", "17", "4000")
 SIZES = ("0", "1", "1Gi", "7Gi", "40Gi", "3000Gi", "1Ei")
@@ -88,7 +89,7 @@ wishes = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(60)
 @given(
     numa_nodes=st.sampled_from((1, 2, 3, 8, 17, 64)),
     policy=st.sampled_from(("none", "best-effort", "restricted", "single-numa-node")),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import model_cpus
@@ -14,6 +14,7 @@ from alignup.node import Node
 from alignup.providers.cpu.distribution import Plan, _hand_out, distribute, plan_distribution
 from alignup.providers.cpu.topology import cpu_topology
 from cpu_machines import grid, machine_of
+from strategies import examples
 
 
 def spread(machine, free, count, group_size=1):
@@ -102,7 +103,7 @@ def test_many_nodes_with_free_cpus_of_a_few_kinds():
     st.integers(1, 30),
     st.sampled_from([1, 1, 2, 4]),
 )
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_the_best_plan_is_what_trying_everything_finds(left, size, groups, group_size):
     size = min(size, len(left))
     count = groups * group_size
@@ -112,7 +113,7 @@ def test_the_best_plan_is_what_trying_everything_finds(left, size, groups, group
 
 
 @given(st.integers(2, 5), st.integers(1, 4), st.sampled_from([1, 2]), st.data())
-@settings(max_examples=100)
+@examples(100)
 def test_an_even_spread_differs_by_one_group_at_most_on_an_empty_machine(nodes, cores, smt, data):
     count = data.draw(st.integers(1, nodes * cores)) * smt
     topology = cpu_topology(grid(nodes, cores, smt=smt))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from alignup.errors import AllocationError, ConfigError
@@ -16,6 +16,7 @@ from alignup.providers.cpu.provider import CpuProvider, reserved_cpus
 from alignup.topology_manager.hints import BitMask, TopologyHint
 from alignup.topology_manager.provider import HintProvider
 from cpu_machines import grid, machine_of, machines
+from strategies import examples
 
 ANYWHERE = TopologyHint(None, False)
 NONE = CpuOptions()
@@ -293,7 +294,7 @@ OPTIONS = st.sampled_from(
 
 
 @given(machines(), OPTIONS, st.data())
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_nothing_is_given_twice_and_everything_comes_back(machine, options, data):
     """Over any pods: running containers share no CPU, given + free = allocatable, releases restore all."""
     every = sorted(cpu for node in machine.numa_nodes for core in node.cores for cpu in core.cpus)

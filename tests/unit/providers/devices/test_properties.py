@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from itertools import combinations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from alignup.errors import AllocationError
 from alignup.providers.devices.provider import Device
 from device_pods import ANYWHERE, GPU, give, gpus, masks, on, pod, provider, wish
+from strategies import examples
 
 PLACES = st.one_of(st.none(), st.sets(st.integers(0, 3), max_size=2).map(lambda nodes: tuple(sorted(nodes))))
 ACTIONS = st.lists(
@@ -59,7 +60,7 @@ def assert_given_once(made, running):
     assert set(made.free[GPU]) == healthy - set(made.given[GPU])
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(PLACES, min_size=1, max_size=6), ACTIONS)
 def test_no_device_is_given_twice_and_all_come_back(places, actions):
     """Whatever is admitted, refused, removed or turns unhealthy, given and free are apart and add up."""
@@ -85,7 +86,7 @@ def test_no_device_is_given_twice_and_all_come_back(places, actions):
     assert not made._pods
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(st.lists(PLACES, min_size=1, max_size=6), st.integers(0, 4), st.integers(0, 3), st.integers(0, 3))
 def test_hints_agree_with_counting_over_every_mask(places, request, reused, others):
     """The definition: count near devices for each mask; all reusable ones must be near."""

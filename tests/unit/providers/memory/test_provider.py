@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from alignup.errors import AllocationError
@@ -14,6 +14,7 @@ from alignup.providers.memory.provider import MemoryProvider
 from alignup.topology_manager.admission import MemoryBlock
 from alignup.topology_manager.hints import BitMask, TopologyHint
 from memory_pods import ANYWHERE, GI, PAGES, admit, container, masks, on, pod, provider
+from strategies import examples
 
 
 def test_a_request_is_preferred_on_as_few_nodes_as_could_hold_it():
@@ -268,7 +269,7 @@ def drawn_pod(uid, wishes):
     )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(ACTIONS, st.booleans())
 def test_nothing_is_given_twice_and_all_comes_back(actions, stay):
     """Given and free add up to allocatable, a refused pod changes nothing, and removing all restores all."""
