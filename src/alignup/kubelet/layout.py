@@ -127,7 +127,9 @@ def read_file(path: Path) -> bytes:
         if not stat.S_ISREG(status.st_mode):
             raise InputError(f"{path} is not a plain file")
         data = b""
-        while len(data) <= _MOST_BYTES and (chunk := os.read(descriptor, max(_CHUNK, status.st_size + 1))):
+        while len(data) <= _MOST_BYTES and (
+            chunk := os.read(descriptor, max(_CHUNK, min(status.st_size, _MOST_BYTES) + 1))
+        ):
             data += chunk
     finally:
         os.close(descriptor)

@@ -22,6 +22,8 @@ from alignup.records import Record
 
 _COMPRESSIONS: Final = {b"\x1f\x8b": gzip, b"\xfd7zXZ\x00": lzma, b"BZh": bz2}
 _MAX_UNPACKED: Final = 64 << 20
+_MOST_EXTENSION: Final = 1 << 10
+"""Bytes of an extended header, which has a path that is long; the time to read some grows with their square."""
 _HEAD: Final = 512
 _CHUNK: Final = 1 << 20
 
@@ -33,6 +35,10 @@ _LINK: Final = slice(157, 257)
 _TAR_MAGIC: Final = slice(257, 262)
 _PREFIX: Final = slice(345, 500)
 _USTAR: Final = b"ustar"
+_EXTENSIONS: Final = (
+    *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
+    *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
+)
 _PLAIN_TYPES: Final = (tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE)
 
 
@@ -125,8 +131,16 @@ def read_archive(
         return _read_members(_unpacked(Path(path), what), tops, most_bytes, keeps_link)
     except InputError as error:
         raise type(error)(f"{error} at {source}") from None
-    # ValueError: numbers in headers that are none
-    except (tarfile.TarError, ValueError, EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile) as error:
+    # ValueError: numbers in headers that are none; RecursionError: extended headers one after another
+    except (
+        tarfile.TarError,
+        ValueError,
+        RecursionError,
+        EOFError,
+        lzma.LZMAError,
+        zlib.error,
+        gzip.BadGzipFile,
+    ) as error:
         raise InputError(f"expected {what}, but the file is damaged or no archive at {source}") from error
     except OSError as error:
         raise InputError(f"cannot read {what} at {source}: {(error.strerror or str(error)).lower()}") from error
@@ -170,9 +184,12 @@ class _Header(tarfile.TarInfo):
         try:
             size = int(buf[_SIZE].strip(b" \0") or b"0", 8)
         except ValueError:
-            return super().frombuf(buf, encoding, errors)
+            size = -1
         if size < 0 or buf[_TYPE] not in _PLAIN_TYPES or buf[_TAR_MAGIC] != _USTAR:
-            return super().frombuf(buf, encoding, errors)
+            header = super().frombuf(buf, encoding, errors)
+            if header.type in _EXTENSIONS and header.size > _MOST_EXTENSION:
+                raise tarfile.ReadError("an extended header is larger than a path needs")
+            return header
         prefix = _text(buf[_PREFIX])
         header = cls(f"{prefix}/{_text(buf[_NAME])}" if prefix else _text(buf[_NAME]))
         header.size = size

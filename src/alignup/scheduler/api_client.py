@@ -314,6 +314,14 @@ class _NamedCluster(msgspec.Struct):
     cluster: _Cluster
 
 
+class _User(msgspec.Struct, rename="camel"):
+    token_file: str | None = None
+
+
+class _NamedUser(msgspec.Struct):
+    user: _User | None = None
+
+
 @contextmanager
 def errors_of(kubeconfig: str | None) -> Iterator[None]:
     """Make any error of reading or using credentials an `InputError` that names their place.
@@ -370,6 +378,10 @@ async def read_credentials(kubeconfig: str | None, context: str | None = None) -
         document: Any = merged.config and merged.config.value
         for index, one in enumerate(document["clusters"]):
             decode(one.value, _NamedCluster, f"clusters[{index}]")
+        for index, one in enumerate(document.get("users") or ()):
+            user = decode(one.value, _NamedUser, f"users[{index}]").user
+            if user is not None and user.token_file is not None:
+                _check_file(Path(one.path).parent / user.token_file)  # relative names are meant from there
         # relative names of files are meant from where the kubeconfig is
         loader = KubeConfigLoader(merged.config, active_context=context, config_base_path=None)
         await loader.load_and_set(configuration)
@@ -397,11 +409,21 @@ def _check_files(kubeconfig: str) -> None:
     if not there:
         raise InputError("no such file")
     for path in there:
-        mode = path.stat().st_mode
-        # a pipe that a shell has made has no name, and has a writer
-        is_open_pipe = stat.S_ISFIFO(mode) and not path.resolve().exists()
-        if not stat.S_ISREG(mode) and not is_open_pipe:
-            raise InputError("something that is no file")
+        _check_file(path)
+
+
+def _check_file(path: Path) -> None:
+    """Check that a file can be read to its end.
+
+    Raises:
+        InputError: it is no file.
+        OSError: there is none.
+    """
+    mode = path.stat().st_mode
+    # a pipe that a shell has made has no name, and has a writer
+    is_open_pipe = stat.S_ISFIFO(mode) and not path.resolve().exists()
+    if not stat.S_ISREG(mode) and not is_open_pipe:
+        raise InputError("something that is no file")
 
 
 def _check_server(server: object) -> None:

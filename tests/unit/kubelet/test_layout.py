@@ -8,7 +8,16 @@ import tarfile
 import pytest
 
 from alignup.errors import InputError
-from alignup.kubelet.layout import CONFIG, CONFIG_FOLDER, CPU_STATE, PODS, ArchiveFiles, FolderFiles, open_node
+from alignup.kubelet.layout import (
+    CONFIG,
+    CONFIG_FOLDER,
+    CPU_STATE,
+    PODS,
+    ArchiveFiles,
+    FolderFiles,
+    open_node,
+    read_file,
+)
 
 
 def filled(root):
@@ -80,3 +89,11 @@ def test_what_is_neither_folder_nor_archive_is_one_line(tmp_path):
     (tmp_path / "x").write_text("{}")
     with pytest.raises(InputError, match="a node's archive, but the file is damaged"):
         open_node(tmp_path / "x")
+
+
+def test_a_file_that_is_far_too_large_takes_no_memory(tmp_path) -> None:
+    path = tmp_path / "pods.json"
+    with path.open("wb") as file:
+        file.truncate(1 << 42)
+    with pytest.raises(InputError, match="is larger than"):
+        read_file(path)

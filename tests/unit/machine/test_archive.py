@@ -57,3 +57,39 @@ def test_what_is_too_large_or_no_archive_is_one_line(tmp_path):
         read(tmp_path / "none.tgz")
     with pytest.raises(InputError, match=r"a suffix of \.tar\.xz"):
         write_archive(tmp_path / "x.zip", FILES, "an archive")
+
+
+def extended(kind: bytes, data: bytes, size: bytes | None = None) -> bytes:
+    """Return an extended header, of which tarfile makes the block, with another size if one is given."""
+    header = tarfile.TarInfo("x")
+    header.type, header.size = kind, len(data)
+    block = bytearray(header.tobuf(tarfile.USTAR_FORMAT))
+    if size is not None:
+        block[124:136], block[148:156] = size, b" " * 8
+        block[148:156] = b"%06o\0 " % sum(block)
+    return bytes(block) + data + b"\0" * (-len(data) % 512)
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])
+@pytest.mark.parametrize(
+    "headers",
+    [lambda kind: extended(kind, b"6 a=b\n") * 2000, lambda kind: extended(kind, b"9" * 200_000),
+     lambda kind: extended(kind, b"9" * 200_000, b"\x80" + (200_000).to_bytes(11))],
+    ids=["one after another", "long", "long, in base 256"],
+)  # fmt: skip
+def test_extended_headers_that_take_long_are_refused(tmp_path, kind, headers):
+    path = tmp_path / "x.tar"
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo("c"))
+    path.write_bytes(headers(kind) + packed.getvalue())
+    with pytest.raises(InputError, match="damaged or no archive"):
+        read(path)
+
+
+def test_a_path_of_some_hundred_letters_is_read(tmp_path):
+    name = "/".join(["a", *["folder"] * 100, "b"])
+    for form in (tarfile.PAX_FORMAT, tarfile.GNU_FORMAT):
+        with tarfile.open(tmp_path / "x.tar", "w", format=form) as archive:
+            archive.addfile(tarfile.TarInfo(name))
+        assert read_archive(tmp_path / "x.tar", {"a"}, lambda _: 10, lambda _: True).files == {name: b""}
