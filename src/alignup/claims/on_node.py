@@ -316,7 +316,7 @@ class ClaimProvider:
         taken = {f"{one.driver}/{one.pool}/{one.device}" for one in held}
         twice = sorted(taken.intersection(one for ids in devices.values() for one in ids))
         if twice:
-            raise NotAllocatedError(f"expected devices that nobody has, got {', '.join(twice)}", UNSCHEDULABLE)
+            raise NotAllocatedError(f"another pod has {', '.join(twice)}", UNSCHEDULABLE)
         self.held[pod_uid] = {
             name: objects.Claim(name, allocated=tuple(objects.Allocated(*_parts_of_id(one)) for one in ids))
             for name, ids in devices.items()
