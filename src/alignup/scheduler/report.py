@@ -198,7 +198,8 @@ def restored_node(template: Node, holdings: Holdings, known: Mapping[str, Pod]) 
     pods = [known.get(held.uid) or _unknown_pod(held) for held in holdings.pods]
     node.manager.restore(pods)
     for pod, held in zip(pods, holdings.pods, strict=True):
-        given = 0  # init containers hand CPUs on to those after them
+        given = 0  # init containers hand CPUs and devices on to those after them
+        handed: set[tuple[str, str]] = set()
         for name, one in _adopt_whole(node, pod, held).items():
             if one.cpus and node.cpu is not None:
                 cpus = int(CPUSet.parse(one.cpus)) & ~given
@@ -208,7 +209,12 @@ def restored_node(template: Node, holdings: Holdings, known: Mapping[str, Pod]) 
                 shares = {kind: _by_id(taken) for kind, taken in one.memory.items()}
                 node.memory.adopt(held.uid, name, shares)
             if one.devices and node.devices is not None:
-                node.devices.adopt(held.uid, name, one.devices)
+                own = {
+                    kind: [device for device in ids if (kind, device) not in handed]
+                    for kind, ids in one.devices.items()
+                }
+                node.devices.adopt(held.uid, name, {kind: ids for kind, ids in own.items() if ids})
+                handed |= {(kind, device) for kind, ids in own.items() for device in ids}
     for pod in pods:
         if has_policy(pod):
             _restore_policy(node, pod)

@@ -10,7 +10,7 @@ import pytest
 from alignup.errors import InputError
 from alignup.node import Node
 from alignup.scheduler.report import Description, decode_holdings, decode_report, holdings_of, restored_node
-from watched import description, topology
+from watched import description, topology, watched
 
 DEEP = '{"a":' * 5000 + "1" + "}" * 5000
 
@@ -105,3 +105,15 @@ def test_what_a_pod_holds_as_a_whole_is_published(shares: bool, is_known: bool) 
     found.remove("u")
     assert found.cpu.free_cpus == template.cpu.free_cpus
     assert found.memory.free == template.memory.free
+
+
+def test_devices_that_an_init_container_handed_on_are_held_once() -> None:
+    """A kubelet lists them for both; the node is known exactly all the same."""
+    template = Description().template(json.dumps(description()), {})
+    gpu = {"devices": {"example.com/gpu": ["gpu0"]}}
+    pods = [{"uid": "p", "name": "p", "containers": {"init": {"cpus": "1", **gpu}, "main": {"cpus": "1-2", **gpu}}}]
+    node = restored_node(template, decode_holdings(json.dumps({"pods": pods})), {})
+    assert node.devices.free == {"example.com/gpu": ("gpu1",)}
+    assert node.try_admit(watched("q", gpu=2).pod).reason == "TopologyAffinityError"
+    node.remove("p")
+    assert node.devices.free == {"example.com/gpu": ("gpu0", "gpu1")}
