@@ -186,16 +186,20 @@ class _Header(tarfile.TarInfo):
         except ValueError:
             size = -1
         if size < 0 or buf[_TYPE] not in _PLAIN_TYPES or buf[_TAR_MAGIC] != _USTAR:
-            header = super().frombuf(buf, encoding, errors)
-            if header.type in _EXTENSIONS and header.size > _MOST_EXTENSION:
-                raise tarfile.ReadError("an extended header is larger than a path needs")
-            return header
+            return super().frombuf(buf, encoding, errors)
         prefix = _text(buf[_PREFIX])
         header = cls(f"{prefix}/{_text(buf[_NAME])}" if prefix else _text(buf[_NAME]))
         header.size = size
         header.type = bytes(buf[_TYPE])
         header.linkname = _text(buf[_LINK])
         return header
+
+    def _proc_member(self, archive: tarfile.TarFile) -> Self | None:
+        """Go on to the member that an extended header is about; tarfile says that subclasses may override this."""
+        if self.type in _EXTENSIONS and self.size > _MOST_EXTENSION:
+            raise tarfile.ReadError("an extended header is larger than a path needs")
+        found: Self | None = super()._proc_member(archive)  # type: ignore[misc]  # the stubs leave it out
+        return found
 
 
 def _text(field: bytes | bytearray) -> str:
