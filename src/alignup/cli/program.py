@@ -135,22 +135,13 @@ def node() -> None:
     """Read the node that a kubelet runs: its machine, configuration, state files and pods."""
 
 
-def show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
-    """Print the version."""
-    if wanted:
-        click.echo(f"alignup {VERSION}")
-        ctx.exit()
-
-
 @click.group(
     cls=ProgramGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit status: 0 done and admitted; 1 refused, or findings; 2 bad usage or bad input; 130 interrupted; 141 "
     "nobody read the output. The help of each command says its own.",
 )
-@click.option(
-    "--version", "-V", is_flag=True, is_eager=True, expose_value=False, callback=show_version, help="Show the version."
-)
+@click.version_option(VERSION, "--version", "-V", message=f"alignup {VERSION}", help="Show the version.")
 def program() -> None:
     """Decide which NUMA nodes, CPUs, memory and devices a workload gets, as a kubelet would, and say why not."""
 
