@@ -1,11 +1,10 @@
 """`alignup admit`: admits pods on a machine and prints the resources of each container, or the reason of a refusal.
 
-With `--hints` it shows what each provider offered, too; several kubelets are compared by `alignup.cli.comparison`.
+With `--hints` it shows what each provider offered, too; several kubelets are compared.
 """
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -13,7 +12,8 @@ import click
 from alignup.cli import options
 from alignup.cli.failures import complain
 from alignup.cli.inputs import NodeSource, asked_pods, asked_resizes, load_node
-from alignup.cli.terminal import Table, make_console, mark, print_json, print_whole, safe
+from alignup.cli.terminal import Table, make_console, mark, print_json, print_whole, runs, safe
+from alignup.errors import ConfigError
 from alignup.text.byte_sizes import counted, short_bytes
 from alignup.text.known_keys import unknown_keys
 
@@ -79,8 +79,7 @@ def command(
         for sentence in too_large(node, [pod for pod, admission, _ in answers if admission]):
             complain(sentence)
     if as_json:
-        for one in there:
-            print_json(one)
+        print_json(*there)
         for pod, admission, hints in answers:
             answer = answer_dict(node, pod, admission) | claims_dict(meetings.get(pod.uid))
             print_json(answer if hints is None else with_hints_of(answer, hints, node.machine.numa_node_ids))
@@ -105,15 +104,53 @@ def claims_dict(meeting: Meeting | None) -> dict[str, Any]:
 
 def compare(source: NodeSource, versions: tuple[KubeletVersion, ...], names: Sequence[str], *, as_json: bool) -> bool:
     """Print what several releases decide; return whether every one of them starts and admits every pod."""
-    from alignup.cli.comparison import compare_versions
+    from alignup.kubernetes.policy_options import set_options
 
-    def read(loaded: LoadedNode) -> Sequence[Pod]:
-        return asked_pods(names, source, loaded).pods
+    found: dict[KubeletVersion, dict[str, Any]] = {one: {"kubeletVersion": str(one)} for one in versions}
+    pods: Sequence[Pod] | None = None
+    options: set[str] = set()
+    for version, answers in found.items():
+        try:
+            loaded = load_node(source, version)
+        except ConfigError as error:
+            answers["configError"] = str(error)
+            continue
+        node, config = loaded.node, loaded.node.config
+        pods = asked_pods(names, source, loaded).pods if pods is None else pods
+        options.update(set_options(config.topology_manager_policy_options))
+        options.update(set_options(config.cpu_manager_policy_options))
+        answers["pods"] = [answer_dict(node, pod, node.admit(pod)) for pod in pods]
+    for version, answers in found.items():
+        answers["options"] = option_stages(options, version)
+    if as_json:
+        print_json(*found.values())
+    else:
+        show_comparison(found, pods or (), sorted(options))
+    return all("pods" in one and all(answer["admitted"] for answer in one["pods"]) for one in found.values())
 
-    def answered(node: Node, pod: Pod) -> dict[str, Any]:
-        return answer_dict(node, pod, node.admit(pod))
 
-    return compare_versions(versions, partial(load_node, source), read, answered, as_json=as_json)
+def show_comparison(found: Mapping[KubeletVersion, dict[str, Any]], pods: Sequence[Pod], options: list[str]) -> None:
+    """Print where the releases part."""
+    from alignup.cli.comparison import answer_text, difference_lines
+
+    for version, one in found.items():
+        if "configError" in one:
+            click.echo(safe(f"kubelet {version} would not start: {one['configError']}"))
+    for name in options:
+        texts = {version: one["options"][name] or "unknown" for version, one in found.items()}
+        if len(set(texts.values())) > 1:
+            click.echo("\n".join(difference_lines(f"option {name}", texts)))
+    for index, pod in enumerate(pods):
+        texts = {version: answer_text(one["pods"][index]) for version, one in found.items() if "pods" in one}
+        click.echo("\n".join(difference_lines(f"{pod.namespace}/{pod.name}", texts)))
+
+
+def option_stages(names: set[str], version: KubeletVersion) -> dict[str, str | None]:
+    """Return the stage of policy options in a release; None for those that it does not know."""
+    from alignup.kubernetes.versions import release_of
+
+    stages = {**release_of(version).cpu_options, **release_of(version).topology_options}
+    return {name: stages.get(name) for name in sorted(names)}
 
 
 def resize(
@@ -128,7 +165,7 @@ def resize(
     node, console = loaded.node, make_console()
     done = []
     for one in asked_resizes(names, source, loaded):
-        admission = resized(node, one.uid, one.containers, one.whole)
+        admission = resized(node, one)
         pod = node.manager.pod(one.uid)
         done.append(admission.admitted)
         if as_json:
@@ -228,7 +265,7 @@ def show(
                 table.add_row(safe(f"{pod.namespace}/{pod.name}/{name}"), *held)
         console.print()
         print_whole(console, table)
-    for same in alike(answers):
+    for same in runs(answers, same_refusal):
         pod, admission, hints = same[0]
         console.print()
         show_pod(console, node, pod, admission)
@@ -272,25 +309,14 @@ def show_pod(console: Console, node: Node, pod: Pod, admission: Admission) -> No
         console.print(f"  {safe(line)}")
 
 
-def alike(answers: Sequence[Answer]) -> list[list[Answer]]:
-    """Return the answers in order; equal refusals in a row, of pods that differ in their names only, together."""
-    groups: list[list[Answer]] = []
-    for pod, admission, hints in answers:
-        last = groups[-1][0] if groups else None
-        if last is not None and same_refusal(last[0], last[1], pod, admission):
-            groups[-1].append((pod, admission, hints))
-        else:
-            groups.append([(pod, admission, hints)])
-    return groups
-
-
-def same_refusal(one: Pod, first: Admission, other: Pod, second: Admission) -> bool:
+def same_refusal(one: tuple[Pod, Admission, object], other: tuple[Pod, Admission, object]) -> bool:
     """Return whether two pods that differ in their names only are refused for the same words."""
+    (pod, first, _), (other_pod, second, _) = one, other
     return (
         not (first or second)
         and (first.reason, first.message) == (second.reason, second.message)
-        and one.namespace == other.namespace
-        and one.all_containers == other.all_containers
+        and pod.namespace == other_pod.namespace
+        and pod.all_containers == other_pod.all_containers
     )
 
 

@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -162,11 +163,8 @@ def repair_journal(file: LeaseFile, *, writes: bool) -> None:
     from alignup.leases.agent_messages import KnownLease
     from alignup.leases.evidence import lease_liveness
 
-    ownership = Ownership(file)
-    try:
+    with closing(Ownership(file)) as ownership:
         known = ownership.repair(complain, writes=writes)
-    finally:
-        ownership.close()
     show_leases([KnownLease(lease, lease_liveness(lease).value) for lease in known.table.leases])
     if not known.lost:
         click.echo("all leases are known: there is nothing to repair")
@@ -184,14 +182,11 @@ def give_back(file: LeaseFile) -> None:
     from alignup.agent.ownership import Ownership
     from alignup.trusted_files import remove
 
-    ownership = Ownership(file)
-    try:
+    with closing(Ownership(file)) as ownership:
         socket = file.agent()
         table = ownership.hand_back(complain)
         if socket:
             remove(Path(socket))
-    finally:
-        ownership.close()
     click.echo(f"{len(table.leases)} leases are in {file.path}")
 
 

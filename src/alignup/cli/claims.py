@@ -56,6 +56,11 @@ def command(
     The claims of one pod are allocated together, in the pod's order. Devices come in the order in which the scheduler
     chooses them.
     """
+    from alignup.claims.allocate import results_of, solve
+    from alignup.claims.gates import NEWEST, gates_of
+    from alignup.claims.problem import AllocationError, Problem, question_of
+    from alignup.claims.read import Resources
+
     lines = scenarios or selectors
     if lines is not None:
         if not as_json or files or (scenarios and selectors):
@@ -64,37 +69,6 @@ def command(
         return 0
     if not files or not resources:
         raise click.UsageError("--resources and a CLAIM.yaml or POD.yaml are needed")
-    return _allocate(resources, root, node_object, release, gates, files, as_json=as_json)
-
-
-def _answer_lines(name: str, *, is_selectors: bool) -> None:
-    from alignup.claims.scenarios import answer_scenario, answer_selector
-    from alignup.text.json_text import decode_json, numbered_lines
-
-    answer: Callable[[object, str], Mapping[str, Any]] = answer_selector if is_selectors else answer_scenario
-    for place, line in numbered_lines(read_bytes(name), name):
-        question: object = decode_json(line, "one JSON object a line", place)
-        if not isinstance(question, dict):
-            raise InputError.at(place, "one JSON object", question)
-        click.echo(json.dumps(answer(question, place)))
-
-
-def _allocate(
-    resources: tuple[str, ...],
-    root: str | None,
-    node_object: str | None,
-    release: str | None,
-    gates: tuple[str, ...],
-    files: tuple[str, ...],
-    *,
-    as_json: bool,
-) -> int:
-    """Allocate the claims of the files; return the exit status."""
-    from alignup.claims.allocate import results_of, solve
-    from alignup.claims.gates import NEWEST, gates_of
-    from alignup.claims.problem import AllocationError, Problem, question_of
-    from alignup.claims.read import Resources
-
     known, asked = read_resources(resources), read_resources(files)
     known += Resources(claims=asked.claims, templates=asked.templates)
     claims = _claims(asked, known)
@@ -111,6 +85,18 @@ def _allocate(
         return _say_refusal(question, as_json=as_json)
     _say_results(node, results, {one.id: one.device for one in problem.devices}, addresses, as_json=as_json)
     return 0
+
+
+def _answer_lines(name: str, *, is_selectors: bool) -> None:
+    from alignup.claims.scenarios import answer_scenario, answer_selector
+    from alignup.text.json_text import decode_json, numbered_lines
+
+    answer: Callable[[object, str], Mapping[str, Any]] = answer_selector if is_selectors else answer_scenario
+    for place, line in numbered_lines(read_bytes(name), name):
+        question: object = decode_json(line, "one JSON object a line", place)
+        if not isinstance(question, dict):
+            raise InputError.at(place, "one JSON object", question)
+        click.echo(json.dumps(answer(question, place)))
 
 
 def meeting_lines(meeting: Meeting | None) -> Iterator[str]:

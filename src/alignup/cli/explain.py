@@ -12,7 +12,7 @@ import click
 from alignup.cli import inputs, options
 from alignup.cli.admit import claims_dict, meeting_on, same_refusal, say_what_is_ignored
 from alignup.cli.claims import meeting_lines
-from alignup.cli.explain_view import show_explanation, show_note, show_rejection
+from alignup.cli.explain_view import explanation_dict, show_explanation, show_note
 from alignup.cli.failures import need_extra
 from alignup.cli.terminal import print_json
 from alignup.errors import one_line
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from alignup.kubernetes.versions import KubeletVersion
     from alignup.node import Node
     from alignup.node.explain.explanation import Explanation
+    from alignup.replay.scenario import Resize
     from alignup.topology_manager.admission import Admission
 
 
@@ -99,14 +100,14 @@ def command(
     return 0 if all(found) else 1
 
 
-def explain_resizes(loaded: inputs.LoadedNode, asked: Sequence[inputs.AskedResize], *, as_json: bool) -> bool:
+def explain_resizes(loaded: inputs.LoadedNode, asked: Sequence[Resize], *, as_json: bool) -> bool:
     """Explain resizes one after the other, each as those before it left the node; return whether all are allocated."""
     from alignup.node.explain.resizing import explain_resize
 
     found = []
     for one in asked:
-        explanation = explain_resize(loaded.node, one.uid, one.containers, one.whole)
-        loaded.node.resize(one.uid, one.containers, one.whole)
+        explanation = explain_resize(loaded.node, one.uid, one.containers, one.pod)
+        loaded.node.resize(one.uid, one.containers, one.pod)
         found.append(explanation)
         if as_json:
             print_json(explanation.to_dict())
@@ -143,7 +144,7 @@ def explained(node: Node, asked: inputs.AskedPods) -> Iterator[Explained]:
     """Explain each pod and then admit it, and after all of them those that their kubelet rejected."""
     last: tuple[Pod, Admission, Explanation] | None = None
     for pod in asked.pods:
-        if last is not None and same_refusal(last[0], last[1], pod, node.try_admit(pod)):
+        if last is not None and same_refusal(last, (pod, node.try_admit(pod), None)):
             explanation = replace(last[2], pod=f"{pod.namespace}/{pod.name}", uid=pod.uid)
             is_alike = True
         else:
@@ -173,20 +174,12 @@ class Teller:
         explanation, was, meeting = one.explanation, one.was, one.meeting
         taking = others and others.taking(one.pod)
         if self._as_json:
-            told = (
-                explanation.to_dict(product=self._product)
-                | ({"cluster": taking} if taking else {})
-                | claims_dict(meeting)
-            )
-            if was is not None:
-                told["was"] = {"reason": was.reason, "message": was.message}
-            print_json(told)
+            cluster = {"cluster": taking} if taking else {}
+            print_json(explanation_dict(explanation, cluster | claims_dict(meeting), was, product=self._product))
             return
         click.echo(nl=self._count > 0)
         self._count += 1
-        if was is not None:
-            show_rejection(explanation, was)
-        show_explanation(explanation, product=self._product)
+        show_explanation(explanation, was, product=self._product)
         if lines := list(meeting_lines(meeting)):
             show_note(lines[0])
             for line in lines[1:]:

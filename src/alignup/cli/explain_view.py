@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from alignup.cli.terminal import Table, fits, make_console, mark, print_whole, safe, yes_or_no
 from alignup.node.explain import words
@@ -22,14 +22,28 @@ def show_note(note: str) -> None:
     make_console().print(f"\n{safe(note)}")
 
 
-def show_explanation(explanation: Explanation, *, product: bool = False) -> None:
+def explanation_dict(
+    explanation: Explanation, more: dict[str, Any], was: PodDocument | None, *, product: bool
+) -> dict[str, Any]:
+    """Return an explanation in JSON's types, with more keys, and how the pod was rejected before."""
+    rejection = {} if was is None else {"was": {"reason": was.reason, "message": was.message}}
+    return explanation.to_dict(product=product) | more | rejection
+
+
+def show_explanation(explanation: Explanation, was: PodDocument | None = None, *, product: bool = False) -> None:
     """Print an explanation on standard output.
 
     Args:
         explanation: the explanation.
+        was: the pod's document, if its kubelet has rejected it before.
         product: show the cross product of each decision too.
     """
     console = make_console()
+    if was is not None:
+        message = was.message.removeprefix("Pod was rejected: ")
+        console.print(safe(f"{explanation.pod} was rejected: {was.reason}{f' ({message})' if message else ''}"))
+        room = "There is room now: its replacement would be admitted"
+        console.print(f"{room if explanation.admitted else 'It would be rejected again'}. As of now:")
     sign = mark(console, good=explanation.admitted)
     console.print(f"{sign} {safe(explanation.pod)}: [bold]{safe(explanation.cause)}[/]")
     console.print(safe(verdict(explanation)))
@@ -49,17 +63,6 @@ def show_explanation(explanation: Explanation, *, product: bool = False) -> None
         if len(explanation.neighbours) > words.MOST_NEIGHBOURS:
             console.print(f"and {counted(len(explanation.neighbours) - words.MOST_NEIGHBOURS, 'more container')}")
     show_suggestions(console, explanation)
-
-
-def show_rejection(explanation: Explanation, was: PodDocument) -> None:
-    """Print how a pod ended, and whether it would end so again."""
-    console = make_console()
-    message = was.message.removeprefix("Pod was rejected: ")
-    console.print(safe(f"{explanation.pod} was rejected: {was.reason}{f' ({message})' if message else ''}"))
-    if explanation.admitted:
-        console.print("There is room now: its replacement would be admitted. As of now:")
-    else:
-        console.print("It would be rejected again. As of now:")
 
 
 def verdict(explanation: Explanation) -> str:

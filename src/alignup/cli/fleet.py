@@ -27,12 +27,7 @@ def command(
     *,
     kubeconfig: str | None = options.kubeconfig,
     nodes: str | None = options.file("Nodes as JSON lines; see `alignup rank`.", *("--nodes", "-n")),
-    machine: str | None = options.value(
-        "A machine of the catalog, in place of --nodes.",
-        *("--machine", "-m"),
-        metavar="NAME",
-        shell_complete=options.complete_machines,
-    ),
+    machine: str | None = options.a_machine("A machine of the catalog, in place of --nodes.", "NAME"),
     count: int = options.value("How many of --machine.", default=1, type=click.IntRange(1, 100_000)),
     labels: tuple[str, ...] = options.value(
         "A label of all Node objects.", "--label", multiple=True, metavar="KEY=VALUE"

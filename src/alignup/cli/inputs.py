@@ -18,7 +18,7 @@ from alignup.records import Record
 from alignup.text.byte_sizes import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from alignup.claims.read import Resources
     from alignup.kubelet.layout import NodeFiles
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from alignup.leases.local_machine import Site
     from alignup.machine.machine import Machine
     from alignup.node import Node
+    from alignup.replay.scenario import Resize
 
 _SPREADS = ("cores", "numa")
 HERE = "/"
@@ -210,12 +211,7 @@ class KubeletSource(options.Gathered):
     root: str = options.node
     kubelet_dir: str | None = options.kubelet_dir
     config: str | None = options.config
-    machine: str | None = options.value(
-        "The machine, in place of the one beneath the root.",
-        *("--machine", "-m"),
-        metavar="NAME|FILE|ROOT",
-        shell_complete=options.complete_machines,
-    )
+    machine: str | None = options.a_machine("The machine, in place of the one beneath the root.")
     version: KubeletVersion | None = options.kubelet_version
 
     def read(self) -> KubeletNode:
@@ -297,8 +293,6 @@ class LoadedNode(Record):
 
     node: Node
     title: str
-    resources: frozenset[str] = frozenset()
-    """Those that the node has devices of."""
     pods: tuple[Any, ...] = ()
     """Manifests of the example pods of a catalog machine."""
     pod_list: bytes | None = None
@@ -307,12 +301,9 @@ class LoadedNode(Record):
     """The objects of claims that were collected with it; None: there are none, or others are given."""
 
     @property
-    def option_names(self) -> tuple[str, ...]:
-        """The options of policies that are set to something but their default."""
-        from alignup.kubernetes.policy_options import set_options
-
-        config = self.node.config
-        return (*set_options(config.topology_manager_policy_options), *set_options(config.cpu_manager_policy_options))
+    def resources(self) -> Collection[str]:
+        """Those that the node has devices of."""
+        return self.node.devices.pools if self.node.devices else ()
 
     def example_pods(self, replicas: int | None = None) -> list[Pod]:
         """Return the example pods, each so many times.
@@ -356,9 +347,7 @@ def load_bare_node(source: NodeSource, version: KubeletVersion | None = None) ->
     if source.kubeconfig is not None:
         node = load_cluster_node(source.kubeconfig, source.node_name)
         node.whole_verdict = not source.managers_only
-        return LoadedNode(
-            node, title_of(str(source.node_name), node), frozenset(node.devices.pools if node.devices else ())
-        )
+        return LoadedNode(node, title_of(str(source.node_name), node))
     from alignup.kubernetes.kubelet_config import KubeletConfig, load_config
     from alignup.kubernetes.versions import NEWEST
     from alignup.machine.load import load_with_devices
@@ -387,7 +376,7 @@ def load_bare_node(source: NodeSource, version: KubeletVersion | None = None) ->
         whole_verdict=not source.managers_only,
         beyond_kubelet=source.beyond_kubelet,
     )
-    return LoadedNode(node, title_of(source.machine, node), frozenset(loaded.devices), loaded.pods)
+    return LoadedNode(node, title_of(source.machine, node), loaded.pods)
 
 
 def asked_pods(
@@ -432,15 +421,7 @@ def asked_pods(
     return asked
 
 
-class AskedResize(Record):
-    """A pod of a node, and the resources that are wanted for it."""
-
-    uid: str
-    containers: dict[str, Any]
-    whole: dict[str, Any] | None
-
-
-def asked_resizes(names: Sequence[str], source: NodeSource, loaded: LoadedNode) -> list[AskedResize]:
+def asked_resizes(names: Sequence[str], source: NodeSource, loaded: LoadedNode) -> list[Resize]:
     """Return the resizes that files of pods ask for: each pod is on the node, and has the resources that are wanted.
 
     Raises:
@@ -448,6 +429,7 @@ def asked_resizes(names: Sequence[str], source: NodeSource, loaded: LoadedNode) 
     """
     from alignup.kubernetes.manifest import resources_of
     from alignup.kubernetes.pod_documents import live_pods
+    from alignup.replay.scenario import Resize
 
     if source.kubelet_node is None:
         raise click.UsageError("--resize needs --node, whose pods are resized")
@@ -459,7 +441,7 @@ def asked_resizes(names: Sequence[str], source: NodeSource, loaded: LoadedNode) 
         pod = known.get(one.pod.uid) or known.get((one.pod.namespace, one.pod.name))
         if pod is None:
             raise InputError.at("--resize", "pods that are on the node", f"{one.pod.namespace}/{one.pod.name}")
-        asked.append(AskedResize(pod.uid, *resources_of(one.pod)))
+        asked.append(Resize(pod.uid, *resources_of(one.pod)))
     return asked
 
 
@@ -496,9 +478,8 @@ def load_kubelet_node(root: str, source: NodeSource, version: KubeletVersion | N
     given = source.inventory
     inventory = None if given is None else decode_inventory(read_mapping(given), at, given)
     found = make_node(records, at, inventory).node
-    resources = frozenset(found.devices.pools if found.devices else ())
     found.whole_verdict, found.beyond_kubelet = not source.managers_only, source.beyond_kubelet
-    return LoadedNode(found, title_of(root, found), resources, pod_list=files.read(PODS), claims=collected)
+    return LoadedNode(found, title_of(root, found), pod_list=files.read(PODS), claims=collected)
 
 
 def collected_claims(files: NodeFiles) -> Resources | None:

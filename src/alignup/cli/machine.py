@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from alignup.cli import options
 from alignup.cli.failures import complain
 from alignup.cli.inputs import Pictures
-from alignup.cli.terminal import Table, can_write, make_console, nodes_text, print_json, print_whole, safe
+from alignup.cli.terminal import Table, can_write, make_console, nodes_text, print_json, print_whole, runs, safe
 from alignup.errors import InputError
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.load import HERE
@@ -24,15 +24,13 @@ from alignup.machine.pci_devices import DISTANCES, PciTree, kind_of, pci_kinds, 
 from alignup.text.byte_sizes import counted, short_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from alignup.cli.terminal import Console
     from alignup.machine.device_inventory import Device
     from alignup.machine.load import LoadedMachine
     from alignup.machine.numa_node import NumaNode, PciDevice
     from alignup.node.holdings import Holdings
-
-_T = TypeVar("_T")
 
 
 @options.subcommand("machine")
@@ -196,17 +194,6 @@ def nodes_table(machine: Machine) -> Table:
             "\n".join(f"{pages.count} x {pages.size}" for pages in node.hugepages if pages.count) or "-",
         )
     return table
-
-
-def runs(items: Iterable[_T], alike: Callable[[_T, _T], bool]) -> Iterator[list[_T]]:
-    """Yield items in order, those in a row of which each two are alike together."""
-    run: list[_T] = []
-    for item in items:
-        if run and not all(alike(one, item) for one in run):
-            yield run
-            run = []
-        run.append(item)
-    yield run
 
 
 def only_equal_memory(one: NumaNode, other: NumaNode) -> bool:

@@ -31,8 +31,7 @@ def command(*, source: KubeletSource = options.all_of(KubeletSource), as_json: b
     options = {"config": source.config, "machine": source.machine_record(), "kubelet_version": source.version}
     found = check_node(files, options)  # type: ignore[arg-type]  # a TypedDict by its keys
     if as_json:
-        for one in found:
-            print_json(one.to_dict())
+        print_json(*(one.to_dict() for one in found))
     else:
         show(found)
     return 1 if found else 0

@@ -18,10 +18,7 @@ from alignup.machine.cpuset import CPUSet
 from alignup.machine.machine import Machine
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from alignup.kubelet.processes import Process
-    from alignup.kubelet.verify import Seat
+    from collections.abc import Mapping
 
 
 @options.subcommand("verify", "0 all sit where they should; 1 one does not")
@@ -44,14 +41,19 @@ def command(
     have started.
     """
     from alignup.kubelet.processes import all_processes
-    from alignup.kubelet.verify import seats_of_kubelet, verify
+    from alignup.kubelet.verify import seats_of_kubelet, seats_of_leases, verify
 
     if is_self:
         return verify_self(Path(source.root), as_json=as_json)
     if not Path(source.root).is_dir():
         raise InputError.at("--node", "the root of a machine, whose processes can be looked at", source.root)
     running = list(all_processes(Path(source.root)))
-    seats = lease_seats(state, running) if leases else seats_of_kubelet(source.read(), running)
+    if leases:
+        from alignup.leases.file import LeaseFile
+
+        seats = seats_of_leases(LeaseFile(state, complain).read().leases, running)
+    else:
+        seats = seats_of_kubelet(source.read(), running)
     found = verify(Path(source.root), seats, running, pids)
     for one in found:
         if as_json:
@@ -62,18 +64,6 @@ def command(
         looked_at = len(pids) or len(seats.keys() & {one.pid for one in running})
         click.echo(f"{looked_at} process{'' if looked_at == 1 else 'es'} looked at: all sit where they should")
     return 1 if found else 0
-
-
-def lease_seats(state: Path | None, running: Sequence[Process]) -> dict[int, Seat]:
-    """Return the seats of the processes of leases.
-
-    Raises:
-        InputError: the file of leases cannot be read.
-    """
-    from alignup.kubelet.verify import seats_of_leases
-    from alignup.leases.file import LeaseFile
-
-    return seats_of_leases(LeaseFile(state, complain).read().leases, running)
 
 
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")

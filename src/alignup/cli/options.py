@@ -230,13 +230,16 @@ class WholeNumber(click.IntRange):
 
 # ---- a machine and its devices
 
-machine: Final = value(
+
+def a_machine(text: str, metavar: str = "NAME|FILE|ROOT", **how: Any) -> Any:
+    """Declare an option of a machine."""
+    return value(text, "--machine", "-m", metavar=metavar, shell_complete=complete_machines, **how)
+
+
+machine: Final = a_machine(
     "A catalog name, a JSON, snapshot or hwloc XML file, or the root of a sysfs tree.",
-    *("--machine", "-m"),
-    metavar="NAME|FILE|ROOT",
     default="/",
     show_default="this machine",
-    shell_complete=complete_machines,
 )
 devices: Final = value(
     "Devices: as in nvidia.com/gpu=1; or by a claim of --resources: as in resourceclaim/NAME=1.",

@@ -37,10 +37,7 @@ def command(*, state: Path | None = options.state, as_json: bool = options.json(
         complain(f"there is no folder {str(state.parent)!r}, and so no file of leases in it")
     found = open_source(state, complain).overview()
     if as_json:
-        for known in found.leases:
-            print_json(lease_dict(known.lease, known.state))
-        for waiter in found.waiting:
-            print_json(waiter_dict(waiter))
+        print_json(*(lease_dict(known.lease, known.state) for known in found.leases), *map(waiter_dict, found.waiting))
         return
     show_leases(found.leases)
     if found.waiting:

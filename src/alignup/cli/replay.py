@@ -124,8 +124,7 @@ def answer(
             ]
         refused = refused or any(refuses(one) for one in answers)
         if as_json:
-            for one in answers:
-                terminal.print_json(one)
+            terminal.print_json(*answers)
         elif compared:
             click.echo("\n".join(compared_lines(dict(zip(compared, answers, strict=True)), where)))
         else:
@@ -269,8 +268,7 @@ def make_reports(
 def show_reports(reports: Sequence[Report], *, is_comparison: bool, as_json: bool) -> None:
     """Print the only report, or several side by side."""
     if as_json:
-        for one in reports:
-            terminal.print_json(one.to_dict())
+        terminal.print_json(*(one.to_dict() for one in reports))
     elif is_comparison:
         show_comparison(reports)
     else:
@@ -291,7 +289,8 @@ def show_report(report: Report) -> None:
     console.print(f"{counted(len(report.nodes), 'node')}, {counted(total.steps, 'step')}")
     for sentence in errors_of(report):
         console.print(f"  {sentence}")
-    console.print(f"{total.admitted:8} of {total.arrivals} pods ({part(total.admitted, total.arrivals)}) admitted")
+    share = total.admitted / max(1, total.arrivals)
+    console.print(f"{total.admitted:8} of {total.arrivals} pods ({share:.1%}) admitted")
     console.print(f"{total.fitting:8} refused although the node had enough of every resource in total")
     for reason, count in sorted(total.reasons.items()):
         console.print(f"{count:8} refused: {terminal.safe(reason)}")
@@ -312,11 +311,6 @@ def show_report(report: Report) -> None:
         terminal.print_whole(console, terminal.Table("resource", *numbers, numbers=numbers, rows=rows))
 
 
-def part(count: int, whole: int) -> str:
-    """Return a part of a number in percent."""
-    return f"{count / max(1, whole):.1%}"
-
-
 def alignment(counts: Counts) -> str:
     """Return how well containers are aligned, in a line."""
     if counts.preferred_share is None and counts.mean_numa_nodes is None:
@@ -334,7 +328,7 @@ def show_nodes(console: Console, nodes: Sequence[NodeReport]) -> None:
         (
             node.name or "-",
             str(node.counts.arrivals),
-            part(node.counts.admitted, node.counts.arrivals),
+            terminal.number_in(node.counts.admitted / max(1, node.counts.arrivals)),
             str(node.counts.refused),
             terminal.number_in(node.counts.preferred_share),
             terminal.number_in(node.counts.mean_numa_nodes, ".2f"),

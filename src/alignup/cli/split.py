@@ -48,8 +48,7 @@ def command(
     source = FileSource(LeaseFile(None, complain), site.load) if site.told else open_source(None, complain, site.load)
     cut = source.parts(parts, cpus_per_part, counts)
     if as_json:
-        for known in cut:
-            print_json(part_dict(known))
+        print_json(*map(part_dict, cut))
     elif as_env:
         for known in cut:
             click.echo(env_line(known, parts))

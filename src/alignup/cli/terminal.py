@@ -12,7 +12,7 @@ import re
 import sys
 from contextlib import contextmanager
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 import click
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     Console: TypeAlias = "RichConsole | PlainConsole"
 
+_T = TypeVar("_T")
 PLAIN_WIDTH: Final = 10_000
 """Columns that a table in a file or pipe may have: programs read it too, so no value is broken in two."""
 GAP: Final = "   "
@@ -198,11 +199,12 @@ def devices_text(devices: Mapping[str, Sequence[str]]) -> str:
     return one_line(" ".join(f"{resource}={','.join(ids)}" for resource, ids in sorted(devices.items()))) or "-"
 
 
-def print_json(value: object) -> None:
-    """Print a value of JSON's types on a line."""
+def print_json(*values: object) -> None:
+    """Print each value of JSON's types on a line."""
     import json  # startup counts
 
-    click.echo(json.dumps(value, separators=(",", ":")))
+    for value in values:
+        click.echo(json.dumps(value, separators=(",", ":")))
 
 
 def print_table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
@@ -223,6 +225,18 @@ def yes_or_no(value: bool) -> str:
 def amount_text(resource: str, amount: int) -> str:
     """Return an amount of a resource in a cell of a table."""
     return short_bytes(amount) if resource == "memory" or resource.startswith("hugepages-") else str(amount)
+
+
+def runs(items: Iterable[_T], alike: Callable[[_T, _T], bool]) -> Iterator[list[_T]]:
+    """Yield items in order, those in a row that are alike together; `alike` is an equivalence."""
+    run: list[_T] = []
+    for item in items:
+        if run and not alike(run[0], item):
+            yield run
+            run = []
+        run.append(item)
+    if run:
+        yield run
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from alignup.cli import options
-from alignup.cli.explain_view import show_explanation, show_note, show_rejection
+from alignup.cli.explain_view import explanation_dict, show_explanation, show_note
 from alignup.cli.rank import answer_dict, placements, say_what_is_unknown, show
 from alignup.cli.terminal import print_json
 from alignup.text.byte_sizes import counted
@@ -131,10 +131,8 @@ def rank_and_explain(question: Question, manifest: dict[str, Any], found: PodDoc
 def tell(question: Question, explanation: Explanation, name: str, was: PodDocument | None, *, by_amounts: bool) -> None:
     """Print what one node says."""
     if question.as_json:
-        told = explanation.to_dict(product=question.product) | {"node": name, "exact": not by_amounts}
-        print_json(told | ({"was": {"reason": was.reason, "message": was.message}} if was else {}))
+        told = {"node": name, "exact": not by_amounts}
+        print_json(explanation_dict(explanation, told, was, product=question.product))
         return
-    if was is not None:
-        show_rejection(explanation, was)
-    show_explanation(explanation, product=question.product)
+    show_explanation(explanation, was, product=question.product)
     show_note(f"Node {name}, of which {'only amounts are' if by_amounts else 'all holdings are'} known. {NOT_KNOWN}")

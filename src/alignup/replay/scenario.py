@@ -162,7 +162,7 @@ def apply_step(node: Node, step: Step, refused: set[str]) -> Admission | None:
     elif isinstance(step, Remove):
         node.remove(step.uid)
     elif isinstance(step, Resize):
-        return resized(node, step.uid, step.containers, step.pod)
+        return resized(node, step)
     else:
         try:
             node.started(step.uid, step.container)
@@ -171,16 +171,16 @@ def apply_step(node: Node, step: Step, refused: set[str]) -> Admission | None:
     return None
 
 
-def resized(node: Node, uid: str, containers: Mapping[str, Any], whole: Mapping[str, Any] | None) -> Admission:
+def resized(node: Node, asked: Resize) -> Admission:
     """Resize a pod in place, and return the kubelet's answer as a verdict, with what its containers then hold.
 
     Raises:
         UnknownPodError: no such pod is admitted.
         InputError: the API server would refuse the resize.
     """
-    answer = node.resize(uid, containers, whole)
+    answer = node.resize(asked.uid, asked.containers, asked.pod)
     refusal = None if answer else Refusal(answer.status, answer.message, provider=KUBELET)
-    pod = node.manager.pod(uid)
+    pod = node.manager.pod(asked.uid)
     got = {one.name: node.allocation(pod.uid, one.name) for one in pod.all_containers}
     return Admission(bool(answer), answer.status, got, refusal, node.machine.numa_node_ids)
 
