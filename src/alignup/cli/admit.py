@@ -131,7 +131,7 @@ def compare(source: NodeSource, versions: tuple[KubeletVersion, ...], names: Seq
 
 def show_comparison(found: Mapping[KubeletVersion, dict[str, Any]], pods: Sequence[Pod], options: list[str]) -> None:
     """Print where the releases part."""
-    from alignup.cli.comparison import answer_text, difference_lines
+    from alignup.cli.replay import answer_text, difference_lines
 
     for version, one in found.items():
         if "configError" in one:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from alignup.cli.terminal import Table, fits, make_console, mark, print_whole, safe, yes_or_no
+from alignup.cli.terminal import Table, fits, make_console, mark, print_whole, safe
 from alignup.node.explain import words
 from alignup.text.byte_sizes import counted
 
@@ -120,7 +120,7 @@ def product_table(product: Product) -> Table:
             for mask, preferred in row.hints
         ]
         merged = "nothing" if row.merged == 0 else words.nodes_in_short(product.ids(row.merged))
-        preferred = yes_or_no(row.preferred)
+        preferred = "yes" if row.preferred else "no"
         table.add_row(*cells, merged, preferred if row.considered else f"{preferred}, left out")
     return table
 

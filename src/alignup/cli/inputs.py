@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from alignup.claims.read import Resources
-    from alignup.kubelet.layout import NodeFiles
     from alignup.kubelet.read import KubeletNode
     from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.pod_documents import PodDocument
@@ -464,7 +463,7 @@ def load_kubelet_node(root: str, source: NodeSource, version: KubeletVersion | N
     Raises:
         InputError: a file is damaged, or options contradict each other.
     """
-    from alignup.kubelet.layout import PODS, open_node
+    from alignup.kubelet.layout import CLAIMS, PODS, open_node
     from alignup.kubelet.read import machine_of, make_node, read_records
     from alignup.machine.device_inventory import decode_inventory
     from alignup.machine.load import load_machine
@@ -472,26 +471,15 @@ def load_kubelet_node(root: str, source: NodeSource, version: KubeletVersion | N
     if source.selectors or source.near_cpus:
         raise click.UsageError("--node tells the devices; --device-resource and --near-cpus do not go with it")
     files = open_node(root)
-    collected = None if source.resources else collected_claims(files)
+    collected = None if source.resources else files.read(CLAIMS)
+    claims = None if collected is None else read_claims({files.place(CLAIMS): collected})
     records = read_records(files, {"config": source.config, "kubelet_version": version})
     at = machine_of(files) if source.machine == HERE else load_machine(source.machine).machine
     given = source.inventory
     inventory = None if given is None else decode_inventory(read_mapping(given), at, given)
     found = make_node(records, at, inventory).node
     found.whole_verdict, found.beyond_kubelet = not source.managers_only, source.beyond_kubelet
-    return LoadedNode(found, title_of(root, found), pod_list=files.read(PODS), claims=collected)
-
-
-def collected_claims(files: NodeFiles) -> Resources | None:
-    """Return the objects of claims among the files of a node; None: there are none.
-
-    Raises:
-        InputError: the file is not what it should be.
-    """
-    from alignup.kubelet.layout import CLAIMS
-
-    data = files.read(CLAIMS)
-    return None if data is None else read_claims({files.place(CLAIMS): data})
+    return LoadedNode(found, title_of(root, found), pod_list=files.read(PODS), claims=claims)
 
 
 def read_mapping(name: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from alignup.cli.failures import complain, need_extra
 from alignup.cli.inputs import read_bytes
 from alignup.errors import InputError
 from alignup.text.byte_sizes import counted
+from alignup.text.json_text import decode_json
 
 _WORTH = {
     "sys": ("sys/", "the machine is not known elsewhere without --machine"),
@@ -50,7 +51,11 @@ def command(
 
     if kubeconfig is not None and (pods is not None or node_name is None):
         raise click.UsageError("--kubeconfig needs --node-name, and excludes --pods")
-    given = None if pods is None else read_json(pods)
+    given: Any = None
+    if pods is not None:
+        given = decode_json(read_bytes(pods), "a List of Pods as JSON", pods)
+        if not isinstance(given, dict):
+            raise InputError.at(pods, "a List of Pods", given)
     node = claims = None
     if kubeconfig is not None and node_name is not None:
         need_extra("cluster")
@@ -58,20 +63,6 @@ def command(
     found = collect(open_node(root, kubelet_dir), target, config=config, pods=given, node=node, claims=claims)
     complain(f"packed {counted(len(found), 'file')} into {target}")
     say_missing(found)
-
-
-def read_json(name: str) -> Any:
-    """Return the JSON in a file.
-
-    Raises:
-        InputError: it cannot be read, or is none.
-    """
-    from alignup.text.json_text import decode_json
-
-    value: Any = decode_json(read_bytes(name), "a List of Pods as JSON", name)
-    if not isinstance(value, dict):
-        raise InputError.at(name, "a List of Pods", value)
-    return value
 
 
 async def ask_cluster(kubeconfig: str, node_name: str) -> tuple[Any, Any, Any]:
@@ -83,7 +74,6 @@ async def ask_cluster(kubeconfig: str, node_name: str) -> tuple[Any, Any, Any]:
     """
     from alignup.scheduler.api_client import CLAIMS, Api, ApiError
     from alignup.scheduler.watch import list_objects
-    from alignup.text.json_text import decode_json
 
     async with await Api.connect(kubeconfig) as api:
         pods = await api.request("GET", "/api/v1/pods", query={"fieldSelector": f"spec.nodeName={node_name}"})

@@ -13,7 +13,6 @@ from alignup.cli.machine import draw_machine
 from alignup.cli.terminal import Table, amount_text, make_console, nodes_text, print_json, print_whole, safe
 
 if TYPE_CHECKING:
-    from alignup.cli.terminal import Console
     from alignup.node import Node
     from alignup.node.holdings import Holdings
 
@@ -71,14 +70,6 @@ def show(title: str, node: Node, holdings: Holdings, pictures: Pictures, *, as_j
         return
     console = make_console()
     console.print(safe(title))
-    show_amounts(console, holdings)
-    show_containers(console, holdings)
-    if holdings.shared_cpus is not None:
-        console.print(f"\nshared pool: CPUs {holdings.shared_cpus}")
-
-
-def show_amounts(console: Console, holdings: Holdings) -> None:
-    """Print what there is, held and free of each resource in each place."""
     rows = (
         (
             one.resource,
@@ -90,14 +81,12 @@ def show_amounts(console: Console, holdings: Holdings) -> None:
     )
     console.print()
     print_whole(console, Table("resource", "NUMA nodes", "allocatable", "held", "free", rows=rows))
-
-
-def show_containers(console: Console, holdings: Holdings) -> None:
-    """Print what each container holds."""
-    rows = [(one.pod, one.container, *one.cells()) for one in holdings.containers if one]
-    table = Table("pod", "container", "CPUs", "memory", "devices", rows=rows)
+    holders = [(one.pod, one.container, *one.cells()) for one in holdings.containers if one]
+    table = Table("pod", "container", "CPUs", "memory", "devices", rows=holders)
     console.print()
     if table.rows:
         print_whole(console, table)
     else:
         console.print("no container holds anything for itself")
+    if holdings.shared_cpus is not None:
+        console.print(f"\nshared pool: CPUs {holdings.shared_cpus}")

@@ -12,11 +12,11 @@ import click
 
 from alignup.cli import options
 from alignup.cli.inputs import read_bytes, read_pods, read_resources
-from alignup.cli.terminal import Table, make_console, nodes_text, number_in, print_json, print_whole, safe
+from alignup.cli.terminal import Table, make_console, nodes_text, print_json, print_whole, safe
 from alignup.errors import InputError, one_line, warn
 from alignup.machine.bits import bit_numbers
 from alignup.records import json_fields
-from alignup.text.byte_sizes import counted, some_of
+from alignup.text.byte_sizes import counted, number_in, some_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -300,14 +300,8 @@ def koordinator_dict(cluster: Cluster, pod: Pod, profile: str, top: int) -> dict
 
 def replicas_dict(replicas: Mapping[str, int]) -> dict[str, Any]:
     """Return counts of replicas in JSON's types: in all, and by node those that take any; nothing without counts."""
-    return (
-        {}
-        if not replicas
-        else {
-            "replicas": sum(replicas.values()),
-            "replicasByNode": {name: count for name, count in replicas.items() if count},
-        }
-    )
+    by_node = {name: count for name, count in replicas.items() if count}
+    return {"replicas": sum(replicas.values()), "replicasByNode": by_node} if replicas else {}
 
 
 def replicas_text(replicas: Mapping[str, int], top: int) -> str:

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from alignup.cli import options, terminal
-from alignup.cli.comparison import answer_text, container_text, difference_lines
 from alignup.cli.inputs import open_input, read_lines, write_text
 from alignup.errors import InputError, errors_at, one_line
-from alignup.text.byte_sizes import counted
+from alignup.text.byte_sizes import counted, number_in, short_bytes
 from alignup.text.json_text import numbered_lines
 
 if TYPE_CHECKING:
@@ -169,6 +168,41 @@ def compared_lines(answers: dict[KubeletVersion, dict[str, Any]], where: str = "
         yield from (f"  {line}" for line in difference_lines(str(number), texts))
 
 
+def answer_text(answer: Mapping[str, Any]) -> str:
+    """Return verdict and allocations of one pod, as JSON has them, in a line."""
+    if not answer["admitted"]:
+        return f"refused, {answer['reason']}"
+    got = "; ".join(container_text(name, one, whole=True) for name, one in answer["containers"].items())
+    return f"admitted, {got}" if got else "done"
+
+
+def container_text(name: str, container: Mapping[str, Any], *, whole: bool = False) -> str:
+    """Return what one container got, in a few words; `whole`: with the memory, and whether it is preferred."""
+    affinity = container.get("affinity") or {}
+    parts = [f"NUMA {terminal.nodes_text(affinity.get('numaNodes'))}"]
+    if whole and affinity and not affinity["preferred"]:
+        parts.append("not preferred")
+    parts.append(f"CPUs {container['cpus'] or 'shared'}")
+    parts += [
+        f"{block['type']} {short_bytes(block['size'])} @ {terminal.nodes_text(block['numaNodes'])}"
+        for block in container["memory"]
+        if whole and block["size"]
+    ]
+    parts += [f"{resource} {','.join(ids)}" for resource, ids in container["devices"].items() if ids]
+    return f"{name}: {', '.join(parts)}"
+
+
+def difference_lines(label: str, texts: Mapping[KubeletVersion, str]) -> Iterator[str]:
+    """Yield what the releases say about one thing: one line if all agree, else one for each group that does."""
+    if len(set(texts.values())) == 1:
+        yield terminal.safe(f"{label}: the same, {next(iter(texts.values()))}")
+        return
+    yield terminal.safe(f"{label}:")
+    for text in dict.fromkeys(texts.values()):
+        agreeing = [str(version) for version, one in texts.items() if one == text]
+        yield terminal.safe(f"  {', '.join(agreeing)}: {text}")
+
+
 def scenarios(files: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield each scenario, and before it its place, as soon as its line is there.
 
@@ -302,10 +336,7 @@ def show_report(report: Report) -> None:
     show_use(console, report.nodes)
     numbers = ("held on average", "stranded")
     used = report.utilisation.items()
-    rows = [
-        (resource, terminal.number_in(held), terminal.number_in(report.stranded.get(resource)))
-        for resource, held in used
-    ]
+    rows = [(resource, number_in(held), number_in(report.stranded.get(resource))) for resource, held in used]
     if rows:
         console.print()
         terminal.print_whole(console, terminal.Table("resource", *numbers, numbers=numbers, rows=rows))
@@ -316,8 +347,8 @@ def alignment(counts: Counts) -> str:
     if counts.preferred_share is None and counts.mean_numa_nodes is None:
         return "no container was aligned"
     return (
-        f"alignment: {terminal.number_in(counts.preferred_share)} of containers preferred, "
-        f"{terminal.number_in(counts.mean_numa_nodes, '.2f')} NUMA nodes a container on average"
+        f"alignment: {number_in(counts.preferred_share)} of containers preferred, "
+        f"{number_in(counts.mean_numa_nodes, '.2f')} NUMA nodes a container on average"
     )
 
 
@@ -328,10 +359,10 @@ def show_nodes(console: Console, nodes: Sequence[NodeReport]) -> None:
         (
             node.name or "-",
             str(node.counts.arrivals),
-            terminal.number_in(node.counts.admitted / max(1, node.counts.arrivals)),
+            number_in(node.counts.admitted / max(1, node.counts.arrivals)),
             str(node.counts.refused),
-            terminal.number_in(node.counts.preferred_share),
-            terminal.number_in(node.counts.mean_numa_nodes, ".2f"),
+            number_in(node.counts.preferred_share),
+            number_in(node.counts.mean_numa_nodes, ".2f"),
             ", ".join(f"{resource} {count}" for resource, count in node.counts.resources.most_common()) or "-",
         )
         for node in nodes[:MOST_ROWS]
@@ -350,8 +381,8 @@ def show_use(console: Console, nodes: Sequence[NodeReport]) -> None:
             place.resource,
             terminal.nodes_text(place.numa_nodes or None),
             terminal.amount_text(place.resource, place.allocatable),
-            terminal.number_in(use.mean),
-            terminal.number_in(use.peak),
+            number_in(use.mean),
+            number_in(use.peak),
             sparkline(use.curve, bars),
         )
         for node, use, place in uses[:MOST_ROWS]
@@ -389,7 +420,7 @@ def show_comparison(reports: Sequence[Report]) -> None:
     for report in reports:
         cells = list(report.total.cells())
         for name in resources:
-            cells += [terminal.number_in(report.utilisation.get(name)), terminal.number_in(report.stranded.get(name))]
+            cells += [number_in(report.utilisation.get(name)), number_in(report.stranded.get(name))]
         rows.append((report.configuration, *cells))
     headings = tuple(map(terminal.safe, numbers))
     terminal.print_whole(console, terminal.Table("configuration", *headings, numbers=headings, rows=rows))

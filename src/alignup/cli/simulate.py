@@ -10,9 +10,9 @@ import click
 from alignup.cli import options
 from alignup.cli.inputs import read_bytes
 from alignup.cli.rank import load_cluster
-from alignup.cli.terminal import Table, make_console, number_in, print_json, print_whole, progress, safe
+from alignup.cli.terminal import Table, make_console, print_json, print_whole, progress, safe
 from alignup.errors import InputError
-from alignup.text.byte_sizes import counted
+from alignup.text.byte_sizes import counted, number_in
 
 if TYPE_CHECKING:
     from alignup.kubernetes.versions import KubeletVersion

@@ -212,16 +212,6 @@ def print_table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
     print_whole(make_console(), Table(*headings, rows=rows))
 
 
-def number_in(value: float | None, form: str = ".1%") -> str:
-    """Return a number in a cell of a table, a part in percent by default; `-`: there is none."""
-    return "-" if value is None else format(value, form)
-
-
-def yes_or_no(value: bool) -> str:
-    """Return a truth in a cell of a table."""
-    return "yes" if value else "no"
-
-
 def amount_text(resource: str, amount: int) -> str:
     """Return an amount of a resource in a cell of a table."""
     return short_bytes(amount) if resource == "memory" or resource.startswith("hugepages-") else str(amount)

@@ -32,7 +32,8 @@ from alignup.replay.scenario import (
     read_steps,
     steps_of,
 )
-from alignup.replay.summary import HEADINGS, STRANDED, NodeReport, Report, Use, share
+from alignup.replay.summary import HEADINGS, STRANDED, NodeReport, Report, Use
+from alignup.text.byte_sizes import number_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -270,7 +271,7 @@ def comparison_page(reports: Sequence[Report]) -> str:
 
 def _part(label: str, value: float | None) -> tuple[str, float | None, str]:
     """Return the bar of a part of a whole."""
-    return label, value, share(value)
+    return label, value, number_in(value)
 
 
 def _table(reports: Sequence[Report]) -> Element:
@@ -344,7 +345,7 @@ def _use_over_time(node: NodeReport) -> Iterator[Element]:
         for use in uses:
             ids = use.place.numa_nodes
             label = f"NUMA node{'' if len(ids) == 1 else 's'} {', '.join(map(str, ids))}" if ids else "no NUMA node"
-            rows.append((label, use.curve, f"mean {share(use.mean)}, peak {share(use.peak)}"))
+            rows.append((label, use.curve, f"mean {number_in(use.mean)}, peak {number_in(use.peak)}"))
         yield scrolling(areas(resource, rows))
 
 

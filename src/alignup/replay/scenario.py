@@ -231,33 +231,21 @@ def replay_steps(
         for _, recorder in recorders:
             recorder.forget()
         with errors_of_step(index):
-            answer = replay_step(node, read_step(step), recorders, refused)
+            known = read_step(step)
+            admission = apply_step(node, known, refused)
+            pod = known.pod if isinstance(known, Admit) else None
+            answer = admission_dict(node, pod, Admission(True) if admission is None else admission, recorders)
         yield answer
 
 
-def replay_step(
-    node: Node, step: Step, recorders: Sequence[tuple[str, RecordingProvider]], refused: set[str]
-) -> dict[str, Any]:
-    """Return the answer to one step; to start or remove a pod that was refused is no error and changes nothing."""
-    admission = apply_step(node, step, refused)
-    if isinstance(step, Admit) and admission is not None:
-        return admission_dict(node, step.pod, admission, recorders)
-    if admission is not None:
-        return {**verdict_dict(admission, node.machine.numa_node_ids), "sharedCpus": shared(node)}
-    return {"admitted": True, "reason": "", "message": "", "sharedCpus": shared(node), "containers": {}}
-
-
-def shared(node: Node) -> str:
-    """Return the shared pool as a cpulist; empty without a static CPU policy."""
-    cpus = node.shared_cpus
-    return "" if cpus is None else str(cpus)
-
-
 def admission_dict(
-    node: Node, pod: Pod, admission: Admission, recorders: Sequence[tuple[str, RecordingProvider]] = ()
+    node: Node, pod: Pod | None, admission: Admission, recorders: Sequence[tuple[str, RecordingProvider]] = ()
 ) -> dict[str, Any]:
-    """Return an admission in JSON's types."""
-    answer = {**verdict_dict(admission, node.machine.numa_node_ids), "sharedCpus": shared(node)}
+    """Return an admission in JSON's types: of a pod, or None for what came of another step."""
+    cpus = node.shared_cpus  # None without a static CPU policy
+    answer = {**verdict_dict(admission, node.machine.numa_node_ids), "sharedCpus": "" if cpus is None else str(cpus)}
+    if pod is None:
+        return answer
     if node.claims is not None and pod.constraints.claims:
         answer["claims"] = {"devices": [one.to_dict() for one in node.claims.devices(pod.uid)]}
     containers = answer["containers"]

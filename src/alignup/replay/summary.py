@@ -17,6 +17,7 @@ from alignup.node import Node
 from alignup.node.holdings import holdings_of
 from alignup.records import Record, field, json_fields
 from alignup.replay.scenario import Admit, Step, apply_step, errors_of_step
+from alignup.text.byte_sizes import number_in
 from alignup.topology_manager.refusal_message import blamed
 
 if TYPE_CHECKING:
@@ -101,9 +102,8 @@ class Counts(Record, frozen=False):
 
     def cells(self) -> tuple[str, ...]:
         """Return the numbers in cells of a table, below `HEADINGS`."""
-        spread = "-" if self.mean_numa_nodes is None else f"{self.mean_numa_nodes:.2f}"
         counts = self.arrivals, self.admitted, self.refused, self.fitting
-        return *map(str, counts), share(self.preferred_share), spread
+        return *map(str, counts), number_in(self.preferred_share), number_in(self.mean_numa_nodes, ".2f")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers in JSON's types."""
@@ -118,11 +118,6 @@ class Counts(Record, frozen=False):
 
 
 HEADINGS: Final = ("pods", "admitted", "refused", "enough in sum", "preferred", "NUMA nodes a container")
-
-
-def share(value: float | None) -> str:
-    """Return a part in percent, a dash for none."""
-    return "-" if value is None else f"{value:.1%}"
 
 
 def _rounded(value: float | None) -> float | None:

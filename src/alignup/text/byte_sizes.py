@@ -99,6 +99,11 @@ def _keeps_order(unit: ByteUnit, asked: int, free: int) -> bool:
     return (free >= asked) == (shown >= _hundredths(unit, asked, up=True)) and (shown > 0) == (free > 0)
 
 
+def number_in(value: float | None, form: str = ".1%") -> str:
+    """Return a number in a cell of a table, a part in percent by default; `-`: there is none."""
+    return "-" if value is None else format(value, form)
+
+
 def counted(number: int, noun: str) -> str:
     """Return a number of things in words.
 
