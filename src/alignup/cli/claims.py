@@ -127,30 +127,25 @@ def _claims(asked: Resources, known: Resources) -> tuple[Claim, ...]:
 
 def _node(root: str | None, node_file: str | None, known: Resources) -> tuple[NodeObject, dict[str, int]]:
     """Return the node, and the NUMA nodes of its PCI devices by address."""
+    from alignup.kubelet.layout import NODE, open_node
+    from alignup.kubelet.node_objects import read_node_object
+    from alignup.kubelet.read import machine_of
     from alignup.kubernetes.node_object import node_object
 
     addresses: dict[str, int] = {}
     facts = None
     if root is not None:
-        facts, addresses = _node_of_files(root)
+        files = open_node(root)
+        devices = machine_of(files).pci_devices
+        addresses = {one.address: one.numa_node for one in devices if one.numa_node is not None}
+        data = files.read(NODE)
+        facts = None if data is None else read_node_object(data)
     if node_file is not None:
         facts = node_object(read_mapping(node_file), node_file)
     try:
         return facts or known.only_node, addresses
     except InputError as error:
         raise click.UsageError(f"{error}; give --node or --node-object") from error
-
-
-def _node_of_files(root: str) -> tuple[NodeObject | None, dict[str, int]]:
-    from alignup.kubelet.layout import NODE, open_node
-    from alignup.kubelet.node_objects import read_node_object
-    from alignup.kubelet.read import machine_of
-
-    files = open_node(root)
-    machine = machine_of(files)
-    addresses = {one.address: one.numa_node for one in machine.pci_devices if one.numa_node is not None}
-    data = files.read(NODE)
-    return (None if data is None else read_node_object(data)), addresses
 
 
 def _gate(text: str) -> tuple[str, bool]:

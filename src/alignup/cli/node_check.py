@@ -42,8 +42,7 @@ def show(found: Sequence[Finding]) -> None:
     if not found:
         click.echo("nothing is wrong with the kubelet's files")
     for number, one in enumerate(found):
-        if number:
-            click.echo()
+        click.echo(nl=number > 0)
         click.echo(one_line(f"{one.file}: {one.text} ({one.kind})"))
         click.echo(one_line(f"  the next start: {one.effect}"))
         click.echo(one_line(f"  repair: {one.repair}"))

@@ -259,9 +259,7 @@ inventory: Final = file(
     '{"nvidia.com/gpu": [{"id": "gpu0", "numa": 0}, {"id": "gpu1", "numa": [1]}]}.',
     "--devices",
 )
-near_cpus: Final = flag(
-    "Devices on NUMA nodes without CPUs count as near the closest ones with CPUs (GB200).", "--near-cpus"
-)
+near_cpus: Final = flag("Devices on NUMA nodes without CPUs count as near the closest ones with CPUs (GB200).")
 
 
 # ---- a kubelet: its release, its configuration, the node that it runs
@@ -313,9 +311,7 @@ node: Final = file(
     default="/",
     show_default="this machine",
 )
-kubelet_dir: Final = file(
-    "The kubelet's folder.  [default: var/lib/kubelet beneath the root]", "--kubelet-dir", metavar="DIR"
-)
+kubelet_dir: Final = file("The kubelet's folder.  [default: var/lib/kubelet beneath the root]", metavar="DIR")
 
 
 # ---- pods, clusters and services
@@ -334,8 +330,7 @@ strategy: Final = word(
     default="least-numa-nodes",
 )
 asked_kubeconfig: Final = file(
-    "Ask the cluster of this file.  [default: as kubectl, $KUBECONFIG or ~/.kube/config; in a pod its service account]",
-    "--kubeconfig",
+    "Ask the cluster of this file.  [default: as kubectl, $KUBECONFIG or ~/.kube/config; in a pod its service account]"
 )
 resources: Final = file(
     "ResourceSlices, DeviceClasses, ResourceClaims and their templates, in YAML or JSON as kubectl prints them; "
@@ -344,13 +339,11 @@ resources: Final = file(
     multiple=True,
 )
 require_dra_alignment: Final = flag(
-    "Refuse nodes where the devices of claims would not be near the pod's CPUs and memory; else they come last.",
-    "--require-dra-alignment",
+    "Refuse nodes where the devices of claims would not be near the pod's CPUs and memory; else they come last."
 )
-kubeconfig: Final = file("How to reach the API server.  [default: the service account of this pod]", "--kubeconfig")
+kubeconfig: Final = file("How to reach the API server.  [default: the service account of this pod]")
 state: Final = value(
     "The file of leases; by default alignup/leases.json in $XDG_STATE_HOME or ~/.local/state.",
-    "--state",
     type=PathType(dir_okay=False, readable=False),
     envvar="ALIGNUP_STATE",
 )

@@ -281,8 +281,8 @@ def make_reports(
     from alignup.replay.scenario import read_steps, steps_of
     from alignup.replay.summary import Report, parse_configurations, summarized, with_kubelet
 
-    configurations = (None,) if compare is None else parse_configurations(compare)
-    nodes: list[list[NodeReport]] = [[] for _ in configurations]
+    configurations = {"": None} if compare is None else parse_configurations(compare)
+    nodes: dict[str, list[NodeReport]] = {label: [] for label in configurations}
     for where, scenario in scenarios:
         with errors_at(where):
             steps = read_steps(steps_of(scenario))
@@ -291,12 +291,12 @@ def make_reports(
             def tick(done: int, whole: int = whole) -> None:
                 advance(done / whole)
 
-            for found, one in zip(nodes, configurations, strict=True):
-                node = scenario if one is None else with_kubelet(scenario, one.fields)
-                found.append(summarized(node, steps, kubelet_version=version, tick=tick))
+            for label, fields in configurations.items():
+                node = scenario if fields is None else with_kubelet(scenario, fields)
+                nodes[label].append(summarized(node, steps, kubelet_version=version, tick=tick))
             if not steps:
                 advance(1)
-    return [Report(found, one.label if one else "") for found, one in zip(nodes, configurations, strict=True)]
+    return [Report(found, label) for label, found in nodes.items()]
 
 
 def show_reports(reports: Sequence[Report], *, is_comparison: bool, as_json: bool) -> None:

@@ -334,40 +334,25 @@ def _resources_of(node: Node, pod: Pod, refusal: Refusal) -> list[str]:
     return [resource for resource, count in asked.items() if count > len(free[resource])] or list(asked)
 
 
-class Configuration(Record):
-    """A topology policy, and perhaps a scope; all else stays as a scenario has it."""
+def parse_configurations(text: str, where: str = "--compare") -> dict[str, dict[str, str]]:
+    """Return the configurations that a text lists, each a policy and perhaps a scope; duplicates count once.
 
-    policy: str
-    scope: str = ""
-    """Empty: that of the scenario."""
-
-    @property
-    def label(self) -> str:
-        """The configuration as it is written on a command line."""
-        return f"{self.policy}/{self.scope}" if self.scope else self.policy
-
-    @property
-    def fields(self) -> dict[str, str]:
-        """The fields of a KubeletConfiguration."""
-        scope = {"topologyManagerScope": self.scope} if self.scope else {}
-        return {"topologyManagerPolicy": self.policy, **scope}
-
-
-def parse_configurations(text: str, where: str = "--compare") -> tuple[Configuration, ...]:
-    """Return the configurations that a text lists; duplicates count once.
+    Returns:
+        the fields of a KubeletConfiguration by `policy/scope`, or by the policy alone; all else stays as it is.
 
     Raises:
         InputError: a policy or a scope is unknown.
     """
-    found = []
+    found = {}
     for part in text.split(","):
         policy, slash, scope = part.strip().partition("/")
         if policy not in TOPOLOGY_POLICIES:
             raise InputError.at(where, f"one of {', '.join(TOPOLOGY_POLICIES)}, perhaps with a scope", part)
         if slash and scope not in TOPOLOGY_SCOPES:
             raise InputError.at(where, f"one of {', '.join(TOPOLOGY_SCOPES)} after the slash", part)
-        found.append(Configuration(policy, scope))
-    return tuple(dict.fromkeys(found))
+        scoped = {"topologyManagerScope": scope} if scope else {}
+        found[part.strip()] = {"topologyManagerPolicy": policy, **scoped}
+    return found
 
 
 SAMPLES: Final = 100

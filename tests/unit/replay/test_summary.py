@@ -140,9 +140,9 @@ def test_other_fields_are_laid_over_those_of_the_machine() -> None:
 def test_policies_and_scopes() -> None:
     found = parse_configurations("none, restricted/pod,none")
 
-    assert [one.label for one in found] == ["none", "restricted/pod"]
-    assert found[1].fields == {"topologyManagerPolicy": "restricted", "topologyManagerScope": "pod"}
-    assert found[0].fields == {"topologyManagerPolicy": "none"}
+    assert list(found) == ["none", "restricted/pod"]
+    assert found["restricted/pod"] == {"topologyManagerPolicy": "restricted", "topologyManagerScope": "pod"}
+    assert found["none"] == {"topologyManagerPolicy": "none"}
 
 
 @pytest.mark.parametrize("text", ["", "nothing", "none,", "restricted/", "restricted/node"])
