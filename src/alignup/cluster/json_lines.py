@@ -106,7 +106,7 @@ class NodeReader:
         """Return what one line says, and the node without its pods; `labels` go before those of the line."""
         wire = decode_json(line, "a node as a JSON object", decode=self._decoder.decode)
         check_keys(self._keys.decode(line), f"node {wire.name!r}")
-        known = node_object_of({"nodeObject": wire.node_object})
+        known = node_object_of(wire.node_object)
         version = version_of({"kubeletVersion": wire.kubelet_version}, self._version, known)
         parts = wire.machine, wire.devices, wire.preferred_sets, wire.kubelet
         key = version, *map(bytes, parts)

@@ -124,7 +124,7 @@ def _brief(node: Node, pod: Pod, refusal: Refusal) -> tuple[str, Sequence[str]]:
     if refusal.reason == SMT_ALIGNMENT_ERROR:
         return _WHOLE_CORES, ("cpu",)
     if refusal.detail:
-        blamed = cause_of(tried(node, pod)).resources
+        blamed = cause_of(tried(node, pod), refusal).resources
         what = f"{_and(_shorts(blamed))} " if blamed else ""
         return f"too little {what}is left to allocate", blamed
     kind, offers = kind_of(refusal)

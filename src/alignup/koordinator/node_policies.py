@@ -30,8 +30,8 @@ from alignup.topology_manager.scope import TOPOLOGY_AFFINITY_ERROR, PodScope, Re
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from alignup.kubernetes.kubelet_config import TopologyOptions
     from alignup.kubernetes.pod import Pod
+    from alignup.kubernetes.policy_options import TopologyOptions
     from alignup.machine.machine import Machine
     from alignup.topology_manager.hints import HintList, TopologyHint
     from alignup.topology_manager.manager import TopologyManager

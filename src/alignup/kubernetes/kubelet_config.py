@@ -14,9 +14,7 @@ from alignup.kubernetes.feature_gates import effective_gates, gate_complaints
 from alignup.kubernetes.pod_requests import is_pinned_memory
 from alignup.kubernetes.policy_options import (
     CPU_FAMILY,
-    CPU_OPTIONS,
     TOPOLOGY_FAMILY,
-    TOPOLOGY_OPTIONS,
     CpuOptions,
     TopologyOptions,
     check_available,
@@ -24,7 +22,7 @@ from alignup.kubernetes.policy_options import (
     parse_topology_options,
     set_options,
 )
-from alignup.kubernetes.quantity import in_units, parse_quantity, thousandths, whole_units
+from alignup.kubernetes.quantity import in_units, parse_quantity, whole_units
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, VersionProfile, known_fields, parse_version, profile_of
 from alignup.machine.cpuset import CPUSet
 from alignup.records import Record, field
@@ -33,23 +31,6 @@ from alignup.text.known_keys import unknown_keys
 
 if TYPE_CHECKING:
     from alignup.kubernetes.wire import ConfigurationWire, ReservedMemoryWire
-
-__all__ = [
-    "CPU_OPTIONS",
-    "TOPOLOGY_OPTIONS",
-    "TOPOLOGY_POLICIES",
-    "TOPOLOGY_SCOPES",
-    "CpuOptions",
-    "KubeletConfig",
-    "NodeReserve",
-    "ReservedMemory",
-    "TopologyOptions",
-    "check_fields",
-    "config_from_document",
-    "load_config",
-    "parse_cpu_options",
-    "parse_topology_options",
-]
 
 TOPOLOGY_POLICIES: Final = ("none", "best-effort", "restricted", "single-numa-node")
 TOPOLOGY_SCOPES: Final = ("container", "pod")
@@ -177,6 +158,7 @@ class KubeletConfig(Record):
         memory_policy = _one_of(_MEMORY_POLICIES, wire.memory_manager_policy, "memoryManagerPolicy")
         check_available(TOPOLOGY_FAMILY, topology_options, release, gates, "topologyManagerPolicyOptions")
         check_available(CPU_FAMILY, cpu_options, release, gates, "cpuManagerPolicyOptions")
+        reserve = _node_reserve(wire)
         made = cls(
             topology_manager_policy=policy,
             topology_manager_scope=_one_of(TOPOLOGY_SCOPES, wire.topology_manager_scope, "topologyManagerScope"),
@@ -184,12 +166,13 @@ class KubeletConfig(Record):
             cpu_manager_policy=_one_of(_CPU_POLICIES, wire.cpu_manager_policy, "cpuManagerPolicy"),
             cpu_manager_policy_options=parse_cpu_options(cpu_options),
             reserved_system_cpus=_reserved_cpus(wire.reserved_system_cpus or ""),
-            reserved_cpu_count=_reserved_cpu_count(wire),
+            # fractions rounded up
+            reserved_cpu_count=0 if wire.reserved_system_cpus else -(-reserve.amounts.get("cpu", 0) // 1000),
             # without the gate there is no such manager
             memory_manager_policy=memory_policy if gates.get("MemoryManager", True) else "None",
             reserved_memory=_reserved_memory(wire.reserved_memory or ()),
             feature_gates=wire.feature_gates or {},
-            node_reserve=_node_reserve(wire),
+            node_reserve=reserve,
             version=release,
         )
         if made.cpu_manager_policy == "none" and cpu_options:
@@ -299,23 +282,14 @@ def _reserved_cpus(text: str) -> CPUSet:
         raise ConfigError(str(error)) from None
 
 
-def _reserved_cpu_count(wire: ConfigurationWire) -> int:
-    """Return how many CPUs are reserved by number only, fractions rounded up."""
-    if wire.reserved_system_cpus:
-        return 0
-    kube = parse_quantity((wire.kube_reserved or {}).get("cpu", 0), "kubeReserved", "cpu")
-    system = parse_quantity((wire.system_reserved or {}).get("cpu", 0), "systemReserved", "cpu")
-    if kube < 0 or system < 0:
-        raise ConfigError.at("kubeReserved and systemReserved", "CPUs that are not negative", min(kube, system))
-    return whole_units(thousandths(kube + system) * 10**6)
-
-
 def _node_reserve(wire: ConfigurationWire) -> NodeReserve:
     """Return what is reserved of the node as a whole."""
     amounts: dict[str, int] = {}
     for where, reserved in (("kubeReserved", wire.kube_reserved), ("systemReserved", wire.system_reserved)):
         for resource, value in (reserved or {}).items():
-            amount = in_units(resource, parse_quantity(value, where, resource))
+            amount = parse_quantity(value, where, resource)
+            if resource == "cpu" and amount < 0 and not wire.reserved_system_cpus:
+                raise ConfigError.at("kubeReserved and systemReserved", "CPUs that are not negative", amount)
             amounts[resource] = amounts.get(resource, 0) + amount
     default = NodeReserve()
     eviction = default.eviction_memory
@@ -323,7 +297,7 @@ def _node_reserve(wire: ConfigurationWire) -> NodeReserve:
         eviction = str(wire.eviction_hard.get("memory.available") or "")
         _check_threshold(eviction)
     return NodeReserve(
-        amounts,
+        {resource: in_units(resource, amount) for resource, amount in amounts.items()},
         eviction,
         default.max_pods if wire.max_pods is None else wire.max_pods,
         wire.pods_per_core or default.pods_per_core,

@@ -10,16 +10,16 @@ from __future__ import annotations
 from struct import pack, unpack
 from typing import TYPE_CHECKING, Any, Final
 
+from alignup.kubernetes.node_object import NodeObject
 from alignup.kubernetes.pod_requests import CONFIG_SOURCE, MIRROR, is_device, is_pinned_memory, peak
 from alignup.kubernetes.qos import QOSClass
 from alignup.kubernetes.quantity import parse_quantity, whole_units
-from alignup.records import Record, field
+from alignup.records import Record, replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from alignup.kubernetes.kubelet_config import KubeletConfig
-    from alignup.kubernetes.node_object import NodeObject
     from alignup.kubernetes.pod import Pod
     from alignup.machine.machine import Machine
 
@@ -30,19 +30,6 @@ _OS: Final = "linux"
 _POD_LEVEL: Final = ("cpu", "memory")
 _REASONS: Final = {"cpu": "OutOfcpu", "memory": "OutOfmemory", "pods": "OutOfpods"}
 FIELD_NAME: Final = "metadata.name"
-
-
-class NodeLimits(Record):
-    """What a node as a whole offers to pods."""
-
-    allocatable: Mapping[str, int]
-    """CPU in thousandths, all else in units; `pods` among them. A resource that is missing is not known."""
-    name: str = ""
-    """Empty: not known."""
-    labels: Mapping[str, str] = field(default_factory=dict)
-    taints: tuple[Mapping[str, str], ...] = ()
-    knows_labels: bool = False
-    """True: there is a Node object, so a label that is missing is not there."""
 
 
 class Misfit(Record):
@@ -58,8 +45,8 @@ class Misfit(Record):
 
 def node_limits(
     machine: Machine, config: KubeletConfig, devices: Mapping[str, int], node: NodeObject | None = None
-) -> NodeLimits:
-    """Return what a node as a whole offers to pods.
+) -> NodeObject:
+    """Return what a node as a whole offers to pods; `pods` is among the amounts.
 
     Args:
         machine: the machine.
@@ -67,10 +54,9 @@ def node_limits(
         devices: how many healthy devices of each resource there are.
         node: the Node object of the API; its allocatable amounts win.
     """
-    known = {**_allocatable(machine, config), **devices, **({} if node is None else node.allocatable)}
-    if node is None:
-        return NodeLimits(known, labels={_OS_LABEL: _OS})
-    return NodeLimits(known, node.name, {_OS_LABEL: _OS, **node.labels}, node.taints, knows_labels=True)
+    node = node or NodeObject(knows_labels=False)
+    known = {**_allocatable(machine, config), **devices, **node.allocatable}
+    return replace(node, allocatable=known, labels={_OS_LABEL: _OS, **node.labels})
 
 
 def _allocatable(machine: Machine, config: KubeletConfig) -> dict[str, int]:
@@ -125,7 +111,7 @@ def is_critical(pod: Pod) -> bool:
     return source != "api" or MIRROR in pod.annotations or (priority is not None and priority >= CRITICAL_PRIORITY)
 
 
-def misfit_of(pod: Pod, others: Sequence[Pod], node: NodeLimits) -> Misfit:
+def misfit_of(pod: Pod, others: Sequence[Pod], node: NodeObject) -> Misfit:
     """Return why a kubelet rejects a pod after its managers; without a reason: it is admitted.
 
     Args:
@@ -173,7 +159,7 @@ class _Insufficient(Record):
         return f"Node didn't have enough resource: {self.resource}, {amounts}"
 
 
-def _insufficient(pod: Pod, others: Sequence[Pod], node: NodeLimits) -> Iterator[_Insufficient]:
+def _insufficient(pod: Pod, others: Sequence[Pod], node: NodeObject) -> Iterator[_Insufficient]:
     """Yield the resources of which too little is left, in the scheduler's order."""
     if len(others) + 1 > node.allocatable["pods"]:
         yield _Insufficient("pods", 1, len(others), node.allocatable["pods"])
@@ -195,7 +181,7 @@ def _insufficient(pod: Pod, others: Sequence[Pod], node: NodeLimits) -> Iterator
             yield _Insufficient(name, asked[name], used.get(name, 0), capacity)
 
 
-def _failed_predicates(pod: Pod, others: Sequence[Pod], node: NodeLimits) -> Iterator[tuple[str, str]]:
+def _failed_predicates(pod: Pod, others: Sequence[Pod], node: NodeObject) -> Iterator[tuple[str, str]]:
     """Yield the checks that a pod fails for another reason than amounts, in the kubelet's order."""
     demands = pod.constraints
     if not _selects(pod, node):
@@ -232,7 +218,7 @@ def _tolerates(tolerations: Iterable[Mapping[str, object]], taint: Mapping[str, 
     )
 
 
-def _selects(pod: Pod, node: NodeLimits) -> bool:
+def _selects(pod: Pod, node: NodeObject) -> bool:
     """Return whether a pod's node selector and its required node affinity match the node."""
     demands = pod.constraints
     known = node.labels
@@ -244,7 +230,7 @@ def _selects(pod: Pod, node: NodeLimits) -> bool:
     return terms is None or not node.knows_labels or any(_matches(term, node) for term in terms)
 
 
-def _matches(term: Mapping[str, Any], node: NodeLimits) -> bool:
+def _matches(term: Mapping[str, Any], node: NodeObject) -> bool:
     """Return whether a term of a node affinity matches; a term without requirements matches no node."""
     expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
     return bool(expressions or fields) and (
@@ -317,28 +303,22 @@ def _less(lacking: Mapping[str, int], pods: Iterable[Pod]) -> dict[str, int]:
 
 
 def _nearest(pods: Iterable[Pod], lacking: Mapping[str, int]) -> list[Pod]:
-    """Return pods that give what is lacking, by turns the one that leaves the smallest part of it lacking."""
+    """Return pods that give what is lacking, by turns the one that leaves the smallest part of it lacking.
+
+    Of these the one that requests least memory, then least CPU.
+    """
     left, chosen, candidates = dict(lacking), [], list(pods)
 
-    def distance(pod: Pod) -> float:
+    def rank(pod: Pod) -> tuple[float, int, int]:
         rest = {name: amount - _amount(pod, name) for name, amount in left.items()}
-        return sum((amount / left[name]) ** 2 for name, amount in rest.items() if amount > 0)
+        distance = sum((amount / left[name]) ** 2 for name, amount in rest.items() if amount > 0)
+        return distance, _amount(pod, "memory"), _amount(pod, "cpu")
 
     while left and candidates:
-        best = 0
-        least = len(left) + 1.0
-        for index, pod in enumerate(candidates):
-            far = distance(pod)
-            if far < least or (far == least and _is_smaller(pod, candidates[best])):
-                best, least = index, far
+        # the last of equals
+        best = min(reversed(range(len(candidates))), key=lambda place: rank(candidates[place]))
         chosen.append(candidates[best])
         left = _less(left, [candidates[best]])
         candidates[best] = candidates[-1]  # as the kubelet does, which decides between equal pods
         candidates.pop()
     return chosen
-
-
-def _is_smaller(pod: Pod, other: Pod) -> bool:
-    """Return whether a pod requests less memory, or as much and less CPU; equal pods count as smaller."""
-    mine, theirs = ([_amount(one, name) for name in ("memory", "cpu")] for one in (pod, other))
-    return mine <= theirs

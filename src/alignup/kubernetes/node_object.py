@@ -16,12 +16,15 @@ class NodeObject(Record):
     """The fields of a Node object that matter here."""
 
     name: str = ""
+    """Empty: not known."""
     labels: Mapping[str, str] = field(default_factory=dict)
     kubelet_version: str | None = None
     """`status.nodeInfo.kubeletVersion` as it stands there, such as `v1.33.4-eks-1`; None: not known."""
     allocatable: Mapping[str, int] = field(default_factory=dict)
     """`status.allocatable`: CPU in thousandths, all else in units (bytes, devices, pods); empty: not known."""
     taints: tuple[Mapping[str, str], ...] = ()
+    knows_labels: bool = True
+    """False: there is no such object, so that of a label that is missing nothing is known."""
 
 
 def node_object(data: object, where: str = "nodeObject") -> NodeObject:

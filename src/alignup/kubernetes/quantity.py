@@ -68,11 +68,6 @@ def is_whole(billionths: int) -> bool:
     return not billionths % _ONE
 
 
-def thousandths(billionths: int) -> int:
-    """Return the amount in thousandths of a unit, a finer fraction rounded up."""
-    return -(-billionths // 10**6)
-
-
 def in_units(resource: str, billionths: int) -> int:
     """Return an amount as records have it: CPU in thousandths, all else in units, rounded up."""
     return -(-billionths // (10**6 if resource == "cpu" else _ONE))

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from msgspec import structs
 
 from alignup.errors import AllocationError, InputError, UnknownPodError
-from alignup.kubernetes.kubelet_config import KubeletConfig, ReservedMemory, TopologyOptions
+from alignup.kubernetes.kubelet_config import KubeletConfig, ReservedMemory
 from alignup.kubernetes.pod import Container, NodeConstraints, Pod, PodClaim
-from alignup.kubernetes.policy_options import DEFAULT_MAXIMUM, CpuOptions
+from alignup.kubernetes.policy_options import DEFAULT_MAXIMUM, CpuOptions, TopologyOptions
 from alignup.kubernetes.qos import QOSClass
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, release_of
 from alignup.leases.record import LeaseRecord, MemoryShare

@@ -71,14 +71,13 @@ def version_of(
     return NEWEST if told is None else parse_version(told, "nodeObject.status.nodeInfo.kubeletVersion")
 
 
-def node_object_of(data: Mapping[str, Any]) -> NodeObject | None:
-    """Return the Node object of the API under the key `nodeObject`; None: there is none.
+def node_object_of(found: object) -> NodeObject | None:
+    """Return a Node object of the API, decoded if it is a mapping; None: there is none.
 
     Raises:
         InputError: it is something else.
     """
-    found = data.get("nodeObject")
-    return None if found is None else node_object(found)
+    return found if found is None or isinstance(found, NodeObject) else node_object(found)
 
 
 def is_set(data: Mapping[str, Any], key: str, *, default: bool) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Unpack, cast
 from alignup.errors import InputError, warn
 from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.kubernetes.manifest import pod_from_manifest
-from alignup.kubernetes.node_fit import Misfit, NodeLimits, misfit_of, node_limits
+from alignup.kubernetes.node_fit import Misfit, misfit_of, node_limits
 from alignup.kubernetes.node_object import NodeObject
 from alignup.kubernetes.pod import Container, Pod
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, parse_version
@@ -26,7 +26,7 @@ from alignup.providers.cpu.provider import cpu_provider
 from alignup.providers.devices.provider import DeviceProvider
 from alignup.providers.memory.provider import MemoryProvider
 from alignup.records import replace
-from alignup.topology_manager.admission import Admission, ContainerAllocation
+from alignup.topology_manager.admission import Admission, ContainerAllocation, Resize
 from alignup.topology_manager.manager import Observer, TopologyManager
 from alignup.topology_manager.scope import KUBELET, ContainerScope, Refusal
 
@@ -40,11 +40,8 @@ if TYPE_CHECKING:
     from alignup.kubelet.read import KubeletOptions
     from alignup.machine.cpuset import CPUSet
     from alignup.node.explain.explanation import Explanation
-    from alignup.node.resize import Resize
     from alignup.providers.devices.inventory import DevicePlugin, Preference
     from alignup.topology_manager.provider import HintProvider
-
-__all__ = ["Node"]
 
 
 class Node:
@@ -137,8 +134,7 @@ class Node:
         )
         self._pod_policies: PodPolicies | None = None
         self._keeps_bindings = keep_refused_bindings
-        found = inputs.node_object_of({"nodeObject": node_object}) if isinstance(node_object, Mapping) else node_object
-        self.node_object = found
+        self.node_object = inputs.node_object_of(node_object)
         self.beyond_kubelet = beyond_kubelet
         self.whole_verdict = whole_verdict
         """Whether `admit`, `try_admit` and `explain` add the kubelet's own checks, which come after its managers: the
@@ -176,7 +172,7 @@ class Node:
         from alignup.text.typed import decode  # noqa: PLC0415  # msgspec is slow to import
 
         inputs.check_keys(data, "a node")
-        loaded, known = machine_with_devices_from_dict(data), inputs.node_object_of(data)
+        loaded, known = machine_with_devices_from_dict(data), inputs.node_object_of(data.get("nodeObject"))
         return cls(
             loaded.machine,
             KubeletConfig.from_dict(loaded.kubelet, version=inputs.version_of(data, kubelet_version, known)),
@@ -455,7 +451,7 @@ class Node:
         """Return what the kubelet's own checks say to a pod that the managers have just admitted."""
         return misfit_of(pod, [one for one in self.pods if one.uid != pod.uid], self.limits(pod))
 
-    def limits(self, pod: Pod) -> NodeLimits:
+    def limits(self, pod: Pod) -> NodeObject:
         """Return what the node as a whole offers to pods, once its managers have admitted this one."""
         pools = {} if self.devices is None else self.devices.pools
         devices = {name: pool.healthy.bit_count() for name, pool in pools.items()}
@@ -555,7 +551,7 @@ class Node:
             pod: the same of the pod as a whole (`spec.resources`); None: they stay.
 
         Returns:
-            Whether the resources are allocated, or why not; see `alignup.node.resize.Resize`.
+            Whether the resources are allocated, or why not; see `alignup.topology_manager.admission.Resize`.
 
         Raises:
             UnknownPodError: no such pod is admitted.

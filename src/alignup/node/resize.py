@@ -6,30 +6,23 @@ the fit of the node as a whole. What the API server refuses beforehand is an err
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError
 from alignup.kubernetes.feature_gates import gate_is_on
 from alignup.kubernetes.manifest import resized_pod
-from alignup.kubernetes.node_fit import NodeLimits, misfit_of, requests_of
+from alignup.kubernetes.node_fit import misfit_of, requests_of
 from alignup.kubernetes.qos import QOSClass
 from alignup.kubernetes.versions import release_of
-from alignup.records import Record
+from alignup.topology_manager.admission import ALLOCATED, DEFERRED, Resize
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from alignup.kubernetes.kubelet_config import KubeletConfig
-    from alignup.kubernetes.pod import Container, Pod
-    from alignup.providers.cpu.provider import CpuProvider
-    from alignup.providers.memory.provider import MemoryProvider
-    from alignup.topology_manager.manager import TopologyManager
-    from alignup.topology_manager.provider import HintProvider
+    from alignup.kubernetes.pod import Pod
+    from alignup.node.node import Node
 
-ALLOCATED: Final = "allocated"
-DEFERRED: Final = "Deferred"
-INFEASIBLE: Final = "Infeasible"
-
+_INFEASIBLE: Final = "Infeasible"
 _AFFINITY_MESSAGE: Final = "Resources cannot be allocated with Topology locality"
 _POD_MESSAGES: Final = {
     "pod": "Pod Scope pod with pod-level resources failed admission under pod-scope topology manager",
@@ -37,34 +30,7 @@ _POD_MESSAGES: Final = {
 }
 
 
-class Resize(Record):
-    """The kubelet's answer to a resize; it is true if the resources were allocated."""
-
-    status: str
-    """`allocated`; `Deferred`: not now, and tried again; `Infeasible`: not on this node."""
-    message: str = ""
-    """The kubelet's words; empty when allocated."""
-
-    def __bool__(self) -> bool:
-        return self.status == ALLOCATED
-
-
-class ResizingNode(Protocol):
-    """What matters of a node here."""
-
-    config: KubeletConfig
-    cpu: CpuProvider | None
-    memory: MemoryProvider | None
-    manager: TopologyManager
-    whole_verdict: bool
-
-    def limits(self, pod: Pod) -> NodeLimits:
-        """Return what the node as a whole offers to pods."""
-
-
-def resize(
-    node: ResizingNode, uid: str, containers: Mapping[str, Any], resources: Mapping[str, Any] | None = None
-) -> Resize:
+def resize(node: Node, uid: str, containers: Mapping[str, Any], resources: Mapping[str, Any] | None = None) -> Resize:
     """Resize a pod in place, or say why not; see `Node.resize`. The manager's lock must be held.
 
     Raises:
@@ -80,7 +46,7 @@ def resize(
         return Resize(ALLOCATED)
     refused = _infeasible(node, wanted, changed, changes_pod=resources is not None)
     if refused:
-        return Resize(INFEASIBLE, refused)
+        return Resize(_INFEASIBLE, refused)
     refused = _deferred(node, wanted)
     if refused:
         return Resize(DEFERRED, refused)
@@ -99,7 +65,7 @@ def _changed(pod: Pod, wanted: Pod) -> frozenset[str]:
     return frozenset(found)
 
 
-def _infeasible(node: ResizingNode, wanted: Pod, changed: frozenset[str], *, changes_pod: bool) -> str:
+def _infeasible(node: Node, wanted: Pod, changed: frozenset[str], *, changes_pod: bool) -> str:
     """Return why a resize can never be; empty if it may be possible."""
     config = node.config
 
@@ -119,7 +85,7 @@ def _infeasible(node: ResizingNode, wanted: Pod, changed: frozenset[str], *, cha
     return f"Node didn't have enough capacity: {beyond[-1]}" if beyond else ""
 
 
-def _beside_static_policy(node: ResizingNode, wanted: Pod, is_on: Any) -> str:
+def _beside_static_policy(node: Node, wanted: Pod, is_on: Any) -> str:
     """Return that static policies of the managers do not go with a resize of a Guaranteed pod; empty if they do."""
     rules = release_of(node.config.version).rules
     old = {one.name: one for one in node.manager.pod(wanted.uid).all_containers}
@@ -128,14 +94,10 @@ def _beside_static_policy(node: ResizingNode, wanted: Pod, is_on: Any) -> str:
     if "any_guaranteed_resize_refused" in rules:
         if is_on("InPlacePodVerticalScalingExclusiveCPUs"):
             return ""
-        if is_cpu_static:
-            return "Resize is infeasible for Guaranteed Pods alongside CPU Manager static policy"
-        return (
-            "Resize is infeasible for Guaranteed Pods alongside Memory Manager static policy"
-            if is_memory_static
-            else ""
-        )
-    resizable = [one for one in wanted.all_containers if _is_resizable(one, is_on)]
+        static = "CPU" if is_cpu_static else "Memory" if is_memory_static else ""
+        return static and f"Resize is infeasible for Guaranteed Pods alongside {static} Manager static policy"
+    with_init = is_on("InPlacePodVerticalScalingInitContainers")
+    resizable = [one for one in wanted.all_containers if with_init or one.is_sidecar or not one.is_init]
     for resource, is_static, manager, policy, gate in (
         ("cpu", is_cpu_static, "CPU", "static", "InPlacePodVerticalScalingExclusiveCPUs"),
         ("memory", is_memory_static, "Memory", "Static", "InPlacePodVerticalScalingExclusiveMemory"),
@@ -146,13 +108,7 @@ def _beside_static_policy(node: ResizingNode, wanted: Pod, is_on: Any) -> str:
     return ""
 
 
-def _is_resizable(container: Container, is_on: Any) -> bool:
-    """Return whether a kubelet resizes a container at all."""
-    ends = container.is_init and not container.is_sidecar
-    return not ends or is_on("InPlacePodVerticalScalingInitContainers")
-
-
-def _beyond_node(node: ResizingNode, wanted: Pod, word: str) -> Iterator[str]:
+def _beyond_node(node: Node, wanted: Pod, word: str) -> Iterator[str]:
     """Yield what the pod would request beyond what the node has, in the words of who says so; memory is the last."""
     allocatable, asked = node.limits(wanted).allocatable, requests_of(wanted)
     for resource in ("cpu", "memory"):
@@ -161,16 +117,16 @@ def _beyond_node(node: ResizingNode, wanted: Pod, word: str) -> Iterator[str]:
             yield f"{resource}, requested: {asked[resource]}, {word}: {there}"
 
 
-def _deferred(node: ResizingNode, wanted: Pod) -> str:
+def _deferred(node: Node, wanted: Pod) -> str:
     """Let the managers allocate, and return why they do not, or the node has no room now; empty: the resize is done.
 
     As in the kubelet, what the managers gave before a refusal stays.
     """
-    manager = node.manager
-    providers = manager.providers
+    manager, providers = node.manager, node.manager.providers
     if "managers_skip_resizes" in release_of(node.config.version).rules:
         skipping = tuple(one for one in (node.cpu, node.memory) if one is not None)
-        providers = tuple(one for one in providers if _behind(one) not in skipping)
+        # a provider may stand for one of them
+        providers = tuple(one for one in providers if getattr(one, "provider", one) not in skipping)
     refusal = manager.allocate_again(wanted, providers)
     if refusal is not None:
         if refusal.detail or not wanted.has_shared_pool:
@@ -180,8 +136,3 @@ def _deferred(node: ResizingNode, wanted: Pod) -> str:
         return ""
     others = [one for one in manager.pods if one.uid != wanted.uid]
     return misfit_of(wanted, others, node.limits(wanted)).message
-
-
-def _behind(provider: HintProvider) -> object:
-    """Return the provider that another one stands for, or itself."""
-    return getattr(provider, "provider", provider)

@@ -16,7 +16,6 @@ from alignup.kubernetes.manifest import pod_from_manifest
 from alignup.node import Node
 from alignup.records import Record
 from alignup.topology_manager.admission import Admission, affinity_dict
-from alignup.topology_manager.admission import admission_dict as verdict_dict
 from alignup.topology_manager.hints import HintList
 from alignup.topology_manager.provider import HintProvider, RecordingProvider, ResourceHints
 from alignup.topology_manager.scope import KUBELET, Refusal
@@ -243,7 +242,7 @@ def admission_dict(
 ) -> dict[str, Any]:
     """Return an admission in JSON's types: of a pod, or None for what came of another step."""
     cpus = node.shared_cpus  # None without a static CPU policy
-    answer = {**verdict_dict(admission, node.machine.numa_node_ids), "sharedCpus": "" if cpus is None else str(cpus)}
+    answer = {**admission.to_dict(), "sharedCpus": "" if cpus is None else str(cpus)}
     if pod is None:
         return answer
     if node.claims is not None and pod.constraints.claims:

@@ -1,10 +1,10 @@
-"""The result of an admission: the verdict, its reason, and the allocation of each container."""
+"""The result of an admission: the verdict, its reason, and the allocation of each container; and that of a resize."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from alignup.records import Record, field, json_of
+from alignup.records import Record, field, json_fields, json_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -118,21 +118,28 @@ class Admission(Record):
 
         `exact` is there only if it is False, `preempted` only if it is not empty.
         """
-        return admission_dict(self, self.numa_node_ids)
+        ids = self.numa_node_ids
+        told: dict[str, Any] = {
+            **json_fields(self, "admitted", "reason", "message"),
+            "containers": {name: got.to_dict(ids) for name, got in self.containers.items()},
+            **(json_fields(self, "preempted") if self.preempted else {}),
+            **({"podCpus": str(self.pod_cpus)} if self.pod_cpus is not None else {}),
+            **(json_fields(self, "pod_memory") if self.pod_memory else {}),
+        }
+        return told if self.exact else {**told, "exact": False}
 
 
-def admission_dict(admission: Admission, numa_node_ids: Sequence[int] | None) -> dict[str, Any]:
-    """Return an admission in JSON's types, with the ids of NUMA nodes where they are known."""
-    described: dict[str, Any] = {
-        "admitted": admission.admitted,
-        "reason": admission.reason,
-        "message": admission.message,
-        "containers": {name: got.to_dict(numa_node_ids) for name, got in admission.containers.items()},
-    }
-    if admission.preempted:
-        described["preempted"] = list(admission.preempted)
-    if admission.pod_cpus is not None:
-        described["podCpus"] = str(admission.pod_cpus)
-    if admission.pod_memory:
-        described["podMemory"] = json_of(admission.pod_memory)
-    return described if admission.exact else {**described, "exact": False}
+ALLOCATED: Final = "allocated"
+DEFERRED: Final = "Deferred"
+
+
+class Resize(Record):
+    """The kubelet's answer to a resize; it is true if the resources were allocated."""
+
+    status: str
+    """`allocated`; `Deferred`: not now, and tried again; `Infeasible`: not on this node."""
+    message: str = ""
+    """The kubelet's words; empty when allocated."""
+
+    def __bool__(self) -> bool:
+        return self.status == ALLOCATED

@@ -8,25 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from alignup.core.merge import Merger
+from alignup.core.merge import Merger as Merger  # noqa: PLC0414  # public from here
 from alignup.errors import ConfigError
-from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES, TopologyOptions, parse_topology_options
+from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
+from alignup.kubernetes.policy_options import TopologyOptions, parse_topology_options
 from alignup.records import Record
 from alignup.topology_manager.hints import IMPOSSIBLE, MAX_NUMA_NODES, NO_PREFERENCE, HintList, TopologyHint
 
 if TYPE_CHECKING:
     from alignup.topology_manager.provider import ResourceHints
-
-__all__ = [
-    "BestEffortPolicy",
-    "Merger",
-    "NonePolicy",
-    "Policy",
-    "RestrictedPolicy",
-    "SingleNUMANodePolicy",
-    "flatten",
-    "make_policy",
-]
 
 
 class Policy(Protocol):

@@ -9,14 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alignup.errors import ConfigError, InputError
-from alignup.kubernetes.kubelet_config import (
+from alignup.kubernetes.kubelet_config import KubeletConfig, NodeReserve, ReservedMemory, load_config
+from alignup.kubernetes.policy_options import (
     CPU_OPTIONS,
     CpuOptions,
-    KubeletConfig,
-    NodeReserve,
-    ReservedMemory,
     TopologyOptions,
-    load_config,
     parse_cpu_options,
     parse_topology_options,
 )

@@ -8,14 +8,15 @@ from hypothesis import strategies as st
 
 from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.kubernetes.manifest import pod_from_manifest
-from alignup.kubernetes.node_fit import NodeLimits, is_critical, misfit_of, node_limits, requests_of
-from alignup.kubernetes.node_object import node_object
+from alignup.kubernetes.node_fit import is_critical, misfit_of, node_limits, requests_of
+from alignup.kubernetes.node_object import NodeObject, node_object
 from alignup.kubernetes.qos import QOSClass
 from alignup.machine.machine import machine_from_dict
+from alignup.records import replace
 from machines import machine_of
 
 GIBI = 1 << 30
-LIMITS = NodeLimits({"cpu": 4000, "memory": 8 * GIBI, "pods": 3})
+LIMITS = NodeObject(allocatable={"cpu": 4000, "memory": 8 * GIBI, "pods": 3}, knows_labels=False)
 
 
 def machine(numa_nodes, cpus, gibi):
@@ -35,7 +36,7 @@ def pod(name="p", cpu="1", memory="1Gi", *, critical=False, limits=False, more=N
 
 
 def node(**labels):
-    return NodeLimits({"cpu": 4000, "memory": 8 * GIBI, "pods": 3}, "n1", labels, knows_labels=True)
+    return NodeObject("n1", labels, allocatable={"cpu": 4000, "memory": 8 * GIBI, "pods": 3})
 
 
 @pytest.mark.parametrize(
@@ -140,13 +141,13 @@ def test_labels_that_nobody_knows_are_not_missed() -> None:
 )
 def test_taints(tolerations, reason) -> None:
     taints = ({"key": "k", "value": "v", "effect": "NoExecute"}, {"key": "x", "effect": "NoSchedule"})
-    tainted = NodeLimits(LIMITS.allocatable, taints=taints)
+    tainted = replace(LIMITS, taints=taints)
     assert misfit_of(pod(tolerations=tolerations), [], tainted).reason == reason
 
 
 def test_a_critical_pod_evicts_the_lowest_class_and_the_nearest_amount() -> None:
     others = [pod("guaranteed", "2", "1Gi", limits=True), pod("small", "500m", "1Gi"), pod("large", "1500m", "1Gi")]
-    limits = NodeLimits({"cpu": 4000, "memory": 8 * GIBI, "pods": 9})
+    limits = NodeObject(allocatable={"cpu": 4000, "memory": 8 * GIBI, "pods": 9}, knows_labels=False)
 
     def evicted(cpu):
         return [one.name for one in misfit_of(pod(cpu=cpu, critical=True), others, limits).preempted]
@@ -193,7 +194,7 @@ def test_whoever_is_evicted_makes_room_and_may_be_evicted(sizes, wish) -> None:
         pod(f"o{number}", str(cpu), f"{memory}Gi", limits=full, critical=not kind)
         for number, (cpu, memory, full, kind) in enumerate(sizes)
     ]
-    limits = NodeLimits({"cpu": 20000, "memory": 20 * GIBI, "pods": 8})
+    limits = NodeObject(allocatable={"cpu": 20000, "memory": 20 * GIBI, "pods": 8}, knows_labels=False)
     asked = pod(cpu=str(wish[0]), memory=f"{wish[1]}Gi", critical=True)
 
     found = misfit_of(asked, others, limits)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alignup.errors import InputError
-from alignup.kubernetes.quantity import LARGEST, parse_quantity, thousandths, whole_units
+from alignup.kubernetes.quantity import LARGEST, in_units, parse_quantity, whole_units
 
 SUFFIXES = {
     "": Fraction(1),
@@ -62,7 +62,7 @@ def test_text_is_exact(sign, digits, fraction, suffix):
 )
 def test_rounding_is_upwards(value, units, milli):
     assert whole_units(parse_quantity(value)) == units
-    assert thousandths(parse_quantity(value)) == milli
+    assert in_units("cpu", parse_quantity(value)) == milli
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,9 @@ import pytest
 
 import leasing
 from alignup.errors import AllocationError, PodExistsError
-from alignup.kubernetes.kubelet_config import CpuOptions, ReservedMemory
+from alignup.kubernetes.kubelet_config import ReservedMemory
 from alignup.kubernetes.pod import Pod
+from alignup.kubernetes.policy_options import CpuOptions
 from alignup.machine.device_inventory import Device, decode_inventory
 from alignup.providers.cpu.provider import CpuProvider
 from alignup.providers.devices.provider import DeviceProvider

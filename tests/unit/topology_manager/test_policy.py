@@ -8,7 +8,8 @@ import pytest
 
 import model
 from alignup.errors import ConfigError
-from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES, TopologyOptions
+from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
+from alignup.kubernetes.policy_options import TopologyOptions
 from alignup.topology_manager.hints import HintList, TopologyHint
 from alignup.topology_manager.policy import flatten, make_policy
 from alignup.topology_manager.provider import HintProvider

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from alignup.errors import one_line
-from alignup.kubernetes.node_fit import NodeLimits, is_critical, requests_of
+from alignup.kubernetes.node_fit import is_critical, requests_of
 from alignup.kubernetes.pod_requests import effective_request, is_pinned_memory
 from alignup.node.explain.manifests import asked_by
 from alignup.node.explain.trial import Question, Trial, tried
@@ -25,6 +25,7 @@ from alignup.topology_manager.refusal_message import LIMIT_REACHED, Amounts, cau
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from alignup.kubernetes.node_object import NodeObject
     from alignup.kubernetes.pod import Container, Pod
     from alignup.node.holdings import Holdings
     from alignup.node.node import Node
@@ -43,37 +44,31 @@ class Cause(Record):
     """The resources to blame. Of a conflict each one is needed for it; otherwise each is enough by itself."""
 
 
-def cause_of(trial: Trial) -> Cause:
+def cause_of(trial: Trial, refusal: Refusal) -> Cause:
     """Return why the pod was refused."""
-    refusal = trial.admission.refusal
-    assert refusal is not None  # noqa: S101  # asked of refusals only
     if trial.limits is not None:
-        return Cause(one_line(_of_node(trial, trial.limits)), "node", refusal.resources)
+        return Cause(one_line(_of_node(trial, trial.limits, refusal)), "node", refusal.resources)
     question = trial.questions[-1] if trial.questions else None
     if question is None or (refusal.detail and not question.failed):
         return Cause(one_line(refusal.detail), "pod policy")
     if pool := _empty_pool(trial, question):
         found = pool
     elif question.failed:
-        found = _of_allocation(trial, question)
+        found = _of_allocation(trial, question, refusal)
     else:
         found = merge_cause(refusal, question.holdings, asked_by(question.container or trial.pod))
     limit = "" if trial.admission.exact else LIMIT_REACHED
     return Cause(one_line(found.sentence) + limit, found.kind, found.resources)
 
 
-def _of_node(trial: Trial, limits: NodeLimits) -> str:
+def _of_node(trial: Trial, limits: NodeObject, refusal: Refusal) -> str:
     """Return why the kubelet's own checks refused the pod, though its managers admitted it."""
-    refusal, demands = trial.admission.refusal, trial.pod.constraints
-    assert refusal is not None  # noqa: S101  # by the caller
+    demands = trial.pod.constraints
     if refusal.resources:
-        parts = [_lacking(trial, limits, name) for name in refusal.resources]
-        evicted = (
-            ", and evicting every pod that this critical pod may evict frees too little"
-            if is_critical(trial.pod)
-            else ""
-        )
-        return f"too little is left on the node as a whole: {'; '.join(parts)}{evicted}"
+        words = "; ".join(_lacking(trial, limits, name) for name in refusal.resources)
+        if is_critical(trial.pod):
+            words += ", and evicting every pod that this critical pod may evict frees too little"
+        return f"too little is left on the node as a whole: {words}"
     taken = {port: one for one in trial.others for port in one.constraints.host_ports}
     held = [
         f"{number}/{protocol} ({taken[port].namespace}/{taken[port].name})"
@@ -89,7 +84,7 @@ def _of_node(trial: Trial, limits: NodeLimits) -> str:
     }.get(refusal.reason, f"the pod is for {demands.os or demands.os_label}, and the node runs linux")
 
 
-def _lacking(trial: Trial, limits: NodeLimits, resource: str) -> str:
+def _lacking(trial: Trial, limits: NodeObject, resource: str) -> str:
     """Return what is requested and left of a resource of the node as a whole."""
     capacity = limits.allocatable.get(resource, 0)
     if resource == "pods":
@@ -140,10 +135,8 @@ def _empty_pool(trial: Trial, question: Question) -> Cause | None:
     return None
 
 
-def _of_allocation(trial: Trial, question: Question) -> Cause:
+def _of_allocation(trial: Trial, question: Question, refusal: Refusal) -> Cause:
     """Return why a provider could not allocate."""
-    refusal = trial.admission.refusal
-    assert refusal is not None  # noqa: S101  # asked of refusals only
     container = next((one for one in trial.pod.all_containers if one.name == refusal.container), trial.pod)
     if question.failed == "memory":
         accounts = {name: one for name, one in question.failed_accounts.items() if isinstance(one, MemoryAccount)}
@@ -177,7 +170,7 @@ def causes_of(node: Node, trial: Trial) -> tuple[Cause, ...]:
     refusal = trial.admission.refusal
     where = refusal.container if refusal else None
     while (refusal := trial.admission.refusal) is not None and refusal.container == where:
-        cause = cause_of(trial)
+        cause = cause_of(trial, refusal)
         found.append(cause)
         if not cause.resources or len(found) == MOST_CAUSES:
             break

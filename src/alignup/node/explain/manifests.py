@@ -13,7 +13,7 @@ from alignup.kubernetes.pod_requests import is_pinned_memory
 from alignup.text.byte_sizes import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from alignup.kubernetes.pod import Container, Pod
 
@@ -111,66 +111,39 @@ def in_units(resource: str, amount: int) -> str:
     return quantity(resource, amount * 1000 if resource == "cpu" else amount)
 
 
-def changed(manifest: Manifest, amounts: Mapping[tuple[str, str], int], *, parts: int = 1) -> Manifest:
+def changed(
+    manifest: Manifest, amounts: Mapping[tuple[str, str], int], *, parts: int = 1, as_whole: bool = False
+) -> Manifest:
     """Return the manifest with other amounts.
 
     Args:
         manifest: stays as it is.
         amounts: by (container, resource): CPUs, bytes or devices, requested and limited to; 0: not asked for at all.
         parts: split each of these containers into so many, which have these amounts each.
+        as_whole: they are requests of the node as a whole, CPU in thousandths; a limit follows that was the request.
     """
 
-    def change(one: dict[str, Any], resources: dict[str, dict[str, str]]) -> list[dict[str, Any]]:
+    def change(one: dict[str, Any]) -> list[dict[str, Any]]:
         mine = {resource: amount for (name, resource), amount in amounts.items() if name == one["name"]}
         if not mine:
             return [one]
+        given = one.get("resources") or {}
+        requests, limits = (dict(given.get(kind) or {}) for kind in ("requests", "limits"))
+        words = quantity if as_whole else in_units
         for resource, amount in mine.items():
-            for kind in resources.values():
+            limit = limits.get(resource)
+            is_equal = resource in limits and str(requests.get(resource, limit)) == str(limit)
+            for kind in (requests, limits) if is_equal or not as_whole else (requests,):
                 kind.pop(resource, None)
                 if amount:
-                    kind[resource] = in_units(resource, amount)
-        made = {**one, "resources": {**(one.get("resources") or {}), **resources}}
+                    kind[resource] = words(resource, amount)
+        made = {**one, "resources": {**given, "requests": requests, "limits": limits}}
         return [made] if parts == 1 else [{**made, "name": f"{one['name']}-{number}"} for number in range(parts)]
 
-    return _rewritten(manifest, change)
-
-
-def lowered(manifest: Manifest, name: str, resource: str, amount: int) -> Manifest:
-    """Return the manifest with a lower request of one container; a limit that was the request follows it.
-
-    Args:
-        manifest: stays as it is.
-        name: of the container.
-        resource: its resource.
-        amount: CPU in thousandths, all else in units.
-    """
-    text = quantity(resource, amount)
-
-    def change(one: dict[str, Any], resources: dict[str, dict[str, str]]) -> list[dict[str, Any]]:
-        if one["name"] != name:
-            return [one]
-        limits, requests = resources["limits"], resources["requests"]
-        if resource in limits and str(requests.get(resource, limits[resource])) == str(limits[resource]):
-            limits[resource] = text
-        requests[resource] = text
-        return [{**one, "resources": {**(one.get("resources") or {}), **resources}}]
-
-    return _rewritten(manifest, change)
-
-
-def _rewritten(
-    manifest: Manifest, change: Callable[[dict[str, Any], dict[str, dict[str, str]]], list[dict[str, Any]]]
-) -> Manifest:
-    """Return the manifest with each container replaced; `change` gets one, and copies of its requests and limits."""
     spec = manifest["spec"]
     lists = {
-        key: [new for one in spec[key] for new in change(one, _resources(one))]
+        key: [new for one in spec[key] for new in change(one)]
         for key in ("initContainers", "containers")
         if spec.get(key)
     }
     return {**manifest, "spec": {**spec, **lists}}
-
-
-def _resources(one: dict[str, Any]) -> dict[str, dict[str, str]]:
-    given = one.get("resources") or {}
-    return {kind: dict(given.get(kind) or {}) for kind in ("requests", "limits")}

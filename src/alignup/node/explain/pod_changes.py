@@ -14,7 +14,7 @@ from alignup.kubernetes.pod_requests import is_device, is_pinned_memory
 from alignup.kubernetes.qos import QOSClass
 from alignup.kubernetes.quantity import parse_quantity
 from alignup.node.explain.explanation import Suggestion
-from alignup.node.explain.manifests import Manifest, asked_by, changed, in_units, lowered, quantity
+from alignup.node.explain.manifests import Manifest, asked_by, changed, in_units, quantity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -149,7 +149,7 @@ def node_reductions(attempts: Attempts, resources: Sequence[str]) -> Iterator[Re
         return
 
     def shaped(count: int) -> Manifest:
-        return lowered(attempts.manifest, largest.name, resource, count * step)
+        return changed(attempts.manifest, {(largest.name, resource): count * step}, as_whole=True)
 
     count = _last(lambda one: attempts.with_pod(shaped(one)) is not None, 1, -(-asked // step) - 1)
     if count is not None:

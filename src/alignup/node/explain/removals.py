@@ -6,6 +6,7 @@ A pair is ruled out without a trial only where sums, over all pairs at once, sho
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -44,19 +45,14 @@ class _Holder(Record, frozen=False):
 
     uid: str
     name: str
-    amounts: dict[str, dict[int, int]] = field(default_factory=dict)
-    totals: dict[str, int] = field(default_factory=dict)
+    amounts: defaultdict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
+    totals: Counter[str] = field(default_factory=Counter)
     """By resource, what it holds on all NUMA nodes, or requests of the node as a whole (CPU in thousandths)."""
 
     @property
     def cpus(self) -> int:
         """The CPUs that it holds for itself, or requests."""
-        return self.totals.get("cpu", 0)
-
-    def add(self, resource: str, numa_node: int, amount: int) -> None:
-        """Count what one of its containers holds on a NUMA node."""
-        places = self.amounts.setdefault(resource, {})
-        places[numa_node] = places.get(numa_node, 0) + amount
+        return self.totals["cpu"]
 
 
 def removal(
@@ -71,7 +67,7 @@ def removal(
         as_whole: what pods request of the node as a whole counts, not what they hold.
     """
     found = _requesters(attempts.node.pods) if as_whole else _holders(attempts.node.pods, holdings)
-    holders = sorted(found, key=lambda one: (one.totals.get(blamed[0], 0) if as_whole and blamed else 0, one.cpus))
+    holders = sorted(found, key=lambda one: (one.totals[blamed[0]] if as_whole and blamed else 0, one.cpus))
     if not holders or not attempts.without([one.uid for one in holders]):
         return None
     for one in holders:
@@ -109,7 +105,7 @@ def _pairs(attempts: Attempts, holders: Sequence[_Holder], holdings: Holdings) -
 def _requesters(pods: Iterable[Pod]) -> Iterator[_Holder]:
     """Yield the pods on the node with what they request of it as a whole."""
     for pod in pods:
-        yield _Holder(pod.uid, f"{pod.namespace}/{pod.name}", totals={**requests_of(pod), "pods": 1})
+        yield _Holder(pod.uid, f"{pod.namespace}/{pod.name}", totals=Counter({**requests_of(pod), "pods": 1}))
 
 
 def _holders(pods: Iterable[Pod], holdings: Holdings) -> Iterator[_Holder]:
@@ -122,20 +118,20 @@ def _holders(pods: Iterable[Pod], holdings: Holdings) -> Iterator[_Holder]:
         cpus[one.pod_uid] |= int(one.cpus or 0)
         for kind, taken in one.memory.items():
             for numa_node, size in taken.items():
-                holder.add(kind, numa_node, size)
-                holder.totals[kind] = holder.totals.get(kind, 0) + size
+                holder.amounts[kind][numa_node] += size
+                holder.totals[kind] += size
         for resource, ids in one.devices.items():
             amounts = holdings.amounts(resource)
             devices.setdefault((one.pod_uid, resource), set()).update(ids)
             for identity in ids:
                 for numa_node in (amounts.devices.get(identity, ()) if amounts else ()) or (NO_NUMA_NODE,):
-                    holder.add(resource, numa_node, 1)
+                    holder.amounts[resource][numa_node] += 1
     for (uid, resource), held in devices.items():
         by_uid[uid].totals[resource] = len(held)
     for uid, holder in by_uid.items():
         holder.totals["cpu"] = cpus[uid].bit_count()
         for numa_node, bits in holdings.node_cpus.items():
-            holder.add("cpu", numa_node, (bits & cpus[uid]).bit_count())
+            holder.amounts["cpu"][numa_node] += (bits & cpus[uid]).bit_count()
         yield holder
 
 
@@ -188,7 +184,7 @@ def _suggestion(
     """Return the suggestion to remove these pods, which names what they give back of the resources to blame."""
     names = [one.name for one in holders[:NAMES_SHOWN]]
     more = f" and {len(holders) - NAMES_SHOWN} more" if len(holders) > NAMES_SHOWN else ""
-    totals = {name: sum(one.totals.get(name, 0) for one in holders) for name in blamed or ("cpu",)}
+    totals = {name: sum(one.totals[name] for one in holders) for name in blamed or ("cpu",)}
     parts = [_words(name, amount, as_whole=as_whole) for name, amount in totals.items() if amount and name != "pods"]
     verb = f"{'request' if as_whole else 'hold'}{'s' if len(holders) == 1 else ''}"
     held = f", which {verb} {' and '.join(parts)}" if parts else ""

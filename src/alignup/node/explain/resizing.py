@@ -11,8 +11,8 @@ from alignup.kubernetes.manifest import resized_pod
 from alignup.kubernetes.node_fit import requests_of
 from alignup.node.explain.explanation import Suggestion
 from alignup.node.explain.manifests import quantity
-from alignup.node.resize import DEFERRED, Resize
 from alignup.records import Record, json_fields, replace
+from alignup.topology_manager.admission import DEFERRED, Resize
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -20,7 +20,8 @@ from alignup.topology_manager.scope import KUBELET, Refusal
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from alignup.kubernetes.node_fit import Misfit, NodeLimits
+    from alignup.kubernetes.node_fit import Misfit
+    from alignup.kubernetes.node_object import NodeObject
     from alignup.kubernetes.pod import Container, Pod
     from alignup.node.node import Node
     from alignup.topology_manager.hints import TopologyHint
@@ -62,7 +63,7 @@ class Trial(Record):
     got: dict[str, ContainerAllocation]
     """By container, what it was given before the refusal took it back."""
     cpus_per_core: int = 1
-    limits: NodeLimits | None = None
+    limits: NodeObject | None = None
     """What the node as a whole offers, where the kubelet's own checks refused the pod."""
     others: tuple[Pod, ...] = ()
     """The pods on the node."""

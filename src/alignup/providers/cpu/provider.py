@@ -22,8 +22,9 @@ from alignup.topology_manager.hints import HintList, TopologyHint
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from alignup.kubernetes.kubelet_config import CpuOptions, KubeletConfig
+    from alignup.kubernetes.kubelet_config import KubeletConfig
     from alignup.kubernetes.pod import Container, Pod
+    from alignup.kubernetes.policy_options import CpuOptions
     from alignup.machine.machine import Machine
 
 RESOURCE: Final = "cpu"
@@ -402,16 +403,7 @@ def cpu_provider(machine: Machine, config: KubeletConfig) -> CpuProvider | None:
     """
     if config.cpu_manager_policy != "static":
         return None
-    options = config.cpu_manager_policy_options
-    profile = config.profile
+    options, profile, reserved = config.cpu_manager_policy_options, config.profile, int(config.reserved_system_cpus)
     if config.reserved_cpu_count:
         reserved = reserved_cpus(machine, config.reserved_cpu_count, options, profile)
-        return CpuProvider(machine, reserved, options, profile)
-    missing = int(config.reserved_system_cpus) & ~machine.cpus
-    if missing:
-        raise ConfigError.at(
-            "reservedSystemCPUs",
-            f"CPUs of this machine ({CPUSet.from_int(machine.cpus)})",
-            str(config.reserved_system_cpus),
-        )
-    return CpuProvider(machine, int(config.reserved_system_cpus), options, profile)
+    return CpuProvider(machine, reserved, options, profile)

@@ -124,9 +124,9 @@ def cpu_capacity(topology: CpuTopology, reserved: int, options: CpuOptions, prof
     Raises:
         ConfigError: reserved CPUs that the machine lacks, or align-by-socket with more sockets than nodes.
     """
-    unknown = reserved & ~topology.cpus
-    if unknown:
-        raise ConfigError.at("reservedSystemCPUs", "CPUs of this machine", str(CPUSet.from_int(unknown)))
+    if reserved & ~topology.cpus:
+        expected = f"CPUs of this machine ({CPUSet.from_int(topology.cpus)})"
+        raise ConfigError.at("reservedSystemCPUs", expected, str(CPUSet.from_int(reserved)))
     sockets: tuple[int, ...] = ()
     if options.align_by_socket:
         if len(topology.socket_cpus) > topology.numa_nodes:

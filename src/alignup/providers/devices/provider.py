@@ -166,18 +166,26 @@ class DeviceProvider:
         Raises:
             AllocationError: There are too few of some resource; nothing was given to this container.
         """
-        wanted = container.devices
         entry = self._pods.get(pod.uid, _NOTHING)
         if self._last_pod != pod.uid:
             if entry.reusable:  # what init containers left is forgotten once another pod has come
                 entry = self._pods[pod.uid] = entry._replace(reusable={})
             self._last_pod = pod.uid
-        if not wanted:
+        if not container.devices:
             return
+        if chosen := self._chosen(container, affinity, entry):
+            self._keep(pod.uid, entry, container, chosen)
+
+    def _chosen(self, container: Container, affinity: TopologyHint, entry: _PodDevices) -> dict[str, int]:
+        """Return the devices of each resource that a container does not hold yet; its pod has `entry`.
+
+        Raises:
+            AllocationError: there are too few of some resource.
+        """
         held, reusable = entry.containers.get(container.name, {}), entry.reusable
         mask = None if affinity.affinity is None else int(affinity.affinity)
         chosen: dict[str, int] = {}
-        for resource, request in wanted:
+        for resource, request in container.devices:
             pool = self.pools.get(resource)
             if pool is None:
                 continue
@@ -189,8 +197,7 @@ class DeviceProvider:
                 chosen[resource] = bits
         if self._pairing is not None:
             self._pairing.choose(self.pools, chosen, reusable, mask)
-        if chosen:
-            self._keep(pod.uid, entry, container, chosen)
+        return chosen
 
     def allocate_pod(self, pod: Pod, affinity: TopologyHint) -> None:
         """Do nothing: a pod with resources of its own gets devices when its containers start; see `Node.started`."""
@@ -206,15 +213,7 @@ class DeviceProvider:
         Raises:
             AllocationError: there are too few of some resource.
         """
-        mask = None if affinity.affinity is None else int(affinity.affinity)
-        found: dict[str, int] = {}
-        for resource, request in container.devices:
-            pool = self.pools.get(resource)
-            bits = 0 if pool is None else pool.choose(request, 0, mask)
-            if bits:
-                found[resource] = bits
-        if self._pairing is not None:
-            self._pairing.choose(self.pools, found, {}, mask)
+        found = self._chosen(container, affinity, _NOTHING)
         return {resource: self.pools[resource].sorted_ids(bits) for resource, bits in found.items()}
 
     def adopt(self, pod_uid: str, container_name: str, ids: Mapping[str, Iterable[str]]) -> None:

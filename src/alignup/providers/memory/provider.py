@@ -77,17 +77,8 @@ class MemoryProvider:
     """
 
     __slots__ = (
-        "_bindings_stay",
-        "_checks_groups",
-        "_holdings",
-        "_ids",
-        "_init_holdings",
-        "_only_where_requested",
-        "_pod_holdings",
-        "_pod_parts",
-        "_pods",
-        "ledger",
-        "says_why",
+        "_bindings_stay", "_checks_groups", "_holdings", "_ids", "_init_holdings", "_only_where_requested", "_pod_holdings",
+        "_pod_parts", "_pods", "ledger", "says_why",
     )  # fmt: skip
 
     name = "memory"
@@ -533,67 +524,45 @@ def _is_scarce(account: MemoryAccount) -> bool:
     return account.free is None or sum(account.free) < account.asked
 
 
-def allocatable_memory(machine: Machine, reserved: Iterable[ReservedMemory]) -> dict[str, tuple[int, ...]]:
-    """Return the bytes of each type that pods can have, by position of the NUMA node.
+@lru_cache(maxsize=64)
+def memory_capacity(
+    machine: Machine, reserved: tuple[ReservedMemory, ...], *, checks_groups: bool = True
+) -> MemoryCapacity:
+    """Return the bytes of each type that pods can have; nodes of the same machine and reservations share the answer.
 
     Memory that was set aside as hugepages is not there as `memory`. A page size that only some nodes have
     counts as nothing on the others.
 
     Args:
-        machine: The machine whose nodes are meant.
-        reserved: Bytes that are kept back, by kernel node id and type.
+        machine: the machine whose nodes are meant.
+        reserved: bytes that are kept back, by kernel node id and type.
+        checks_groups: as in `MemoryCapacity`.
 
     Raises:
         ConfigError: No memory is reserved at all (the kubelet's static policy does not start then), or a
             reservation names a node or a type that the machine lacks, comes twice, or is larger than
             what the node has.
     """
-    kept = _reservations(machine, reserved)
-    if not any(kept.get((node.id, MEMORY)) for node in machine.numa_nodes):
-        raise ConfigError.at("reservedMemory", "some memory reserved on a NUMA node", 0)
     types = dict.fromkeys(machine.memory_by_type, 0)
-    present = [{**types, **node.memory_by_type} for node in machine.numa_nodes]
-    for (node_id, kind), amount in kept.items():
-        position = next(i for i, node in enumerate(machine.numa_nodes) if node.id == node_id)
-        if kind not in present[position]:
-            known = ", ".join(sorted(present[position]))
-            raise ConfigError.at(f"reservedMemory, NUMA node {node_id}", f"one of {known}", kind)
-        present[position][kind] -= amount
-        if present[position][kind] < 0:
-            most = format_bytes(present[position][kind] + amount)
-            where = f"reservedMemory, NUMA node {node_id}, {kind}"
-            raise ConfigError.at(where, f"at most the {most} bytes there", format_bytes(amount))
-    return {kind: tuple(node[kind] for node in present) for kind in sorted(present[0])}
-
-
-@lru_cache(maxsize=64)
-def memory_capacity(
-    machine: Machine, reserved: tuple[ReservedMemory, ...], *, checks_groups: bool = True
-) -> MemoryCapacity:
-    """Return the same as the core keeps it; nodes of the same machine and reservations share the answer.
-
-    Args:
-        machine: the machine whose nodes are meant.
-        reserved: bytes that are kept back.
-        checks_groups: as in `MemoryCapacity`.
-
-    Raises:
-        ConfigError: as `allocatable_memory`.
-    """
-    return MemoryCapacity(allocatable_memory(machine, reserved), checks_groups=checks_groups)
-
-
-def _reservations(machine: Machine, reserved: Iterable[ReservedMemory]) -> dict[tuple[int, str], int]:
-    """Return the reserved bytes by kernel node id and type."""
-    ids = {node.id for node in machine.numa_nodes}
+    present = {node.id: {**types, **node.memory_by_type} for node in machine.numa_nodes}
     kept: dict[tuple[int, str], int] = {}
     for reservation in reserved:
         node_id = reservation.numa_node
-        if node_id not in ids:
-            known = ", ".join(map(str, sorted(ids)))
+        if node_id not in present:
+            known = ", ".join(map(str, sorted(present)))
             raise ConfigError.at("reservedMemory", f"a NUMA node of this machine ({known})", node_id)
+        there = present[node_id]
         for kind, amount in reservation.limits:
             if (node_id, kind) in kept:
                 raise ConfigError(f"reservedMemory has {kind} of NUMA node {node_id} twice")
+            if kind not in there:
+                raise ConfigError.at(f"reservedMemory, NUMA node {node_id}", f"one of {', '.join(sorted(there))}", kind)
+            if amount > there[kind]:
+                where, most = f"reservedMemory, NUMA node {node_id}, {kind}", format_bytes(there[kind])
+                raise ConfigError.at(where, f"at most the {most} bytes there", format_bytes(amount))
             kept[node_id, kind] = amount
-    return kept
+            there[kind] -= amount
+    if not any(kept.get((node_id, MEMORY)) for node_id in present):
+        raise ConfigError.at("reservedMemory", "some memory reserved on a NUMA node", 0)
+    allocatable = {kind: tuple(node[kind] for node in present.values()) for kind in sorted(types)}
+    return MemoryCapacity(allocatable, checks_groups=checks_groups)

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alignup.errors import AllocationError, ConfigError
-from alignup.kubernetes.kubelet_config import CpuOptions
 from alignup.kubernetes.pod import Container, Pod
+from alignup.kubernetes.policy_options import CpuOptions
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.machine import Core
 from alignup.node import Node
@@ -264,7 +264,7 @@ class TestReservedCpus:
 
 class TestConfiguration:
     def test_reserved_cpus_must_exist(self):
-        with pytest.raises(ConfigError, match="'4-5' at reservedSystemCPUs"):
+        with pytest.raises(ConfigError, match=r"CPUs of this machine \(0-3\), got '3-5' at reservedSystemCPUs"):
             provider_of(grid(1, 4), "3-5")
 
     def test_align_by_socket_needs_as_many_nodes_as_sockets(self):

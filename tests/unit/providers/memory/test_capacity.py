@@ -7,7 +7,7 @@ import pytest
 from alignup.errors import ConfigError
 from alignup.kubernetes.kubelet_config import ReservedMemory
 from alignup.machine.machine import Core, HugePages, Machine, NumaNode
-from alignup.providers.memory.provider import allocatable_memory
+from alignup.providers.memory.provider import memory_capacity
 
 GI = 1 << 30
 MACHINE = Machine(
@@ -26,7 +26,7 @@ def reserve(*entries):
 def test_reservations_and_hugepages_are_taken_off():
     """Memory is what hugepages and the system leave of it; hugepages lose only their own reservation."""
     reserved = reserve((2, "memory", GI), (2, "hugepages-2Mi", GI // 2))
-    assert allocatable_memory(MACHINE, reserved) == {
+    assert memory_capacity(MACHINE, tuple(reserved)).amounts() == {
         "hugepages-1Gi": (GI, 0),
         "hugepages-2Mi": (GI // 2, 0),
         "memory": (5 * GI, 4 * GI),
@@ -49,4 +49,4 @@ def test_reservations_and_hugepages_are_taken_off():
 def test_impossible_reservations_are_refused(reserved, message):
     """What a kubelet would not start with, or would compute nonsense from, is a ConfigError."""
     with pytest.raises(ConfigError, match=message):
-        allocatable_memory(MACHINE, reserved)
+        memory_capacity(MACHINE, tuple(reserved))
