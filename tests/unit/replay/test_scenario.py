@@ -10,6 +10,7 @@ import pytest
 from alignup.errors import InputError
 from alignup.node import Node
 from alignup.replay.scenario import MOST_SHOWN_HINTS, RecordingProvider, admission_dict, hints_dict, replay
+from alignup.topology_manager.admission import Admission
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint, feasible_hints
 from fakes import Licences, hint, pod_of
 from machines import machine_of, manifest
@@ -185,15 +186,10 @@ def test_a_search_that_ended_at_its_limit_says_so() -> None:
     admission = node.admit(manifest("p", 1, 1, 0))
     assert "exact" not in admission_dict(node, node.pods[0], admission)
 
-    class Cut:
+    class Cut(Admission):
         exact = False
-        admitted = True
-        reason = message = ""
-        containers: dict[str, Any] = {}  # noqa: RUF012 - never changed
-        preempted = pod_memory = ()
-        pod_cpus = None
 
-    assert admission_dict(node, node.pods[0], Cut())["exact"] is False
+    assert admission_dict(node, node.pods[0], Cut(True))["exact"] is False
 
 
 def test_the_first_vectors_in_full() -> None:

@@ -77,8 +77,8 @@ class MemoryProvider:
     """
 
     __slots__ = (
-        "_bindings_stay", "_checks_groups", "_holdings", "_ids", "_init_holdings", "_only_where_requested", "_pod_holdings",
-        "_pod_parts", "_pods", "ledger", "says_why",
+        "_bindings_stay", "_checks_groups", "_holdings", "_ids", "_init_holdings", "_only_where_requested",
+        "_pod_holdings", "_pod_parts", "_pods", "ledger", "says_why",
     )  # fmt: skip
 
     name = "memory"
