@@ -6,7 +6,7 @@ the fit of the node as a whole. What the API server refuses beforehand is an err
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from alignup.errors import InputError
 from alignup.kubernetes.feature_gates import gate_is_on
@@ -19,8 +19,12 @@ from alignup.topology_manager.admission import ALLOCATED, DEFERRED, Resize
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from alignup.kubernetes.kubelet_config import KubeletConfig
+    from alignup.kubernetes.node_object import NodeObject
     from alignup.kubernetes.pod import Pod
-    from alignup.node.node import Node
+    from alignup.providers.cpu.provider import CpuProvider
+    from alignup.providers.memory.provider import MemoryProvider
+    from alignup.topology_manager.manager import TopologyManager
 
 _INFEASIBLE: Final = "Infeasible"
 _AFFINITY_MESSAGE: Final = "Resources cannot be allocated with Topology locality"
@@ -30,7 +34,19 @@ _POD_MESSAGES: Final = {
 }
 
 
-def resize(node: Node, uid: str, containers: Mapping[str, Any], resources: Mapping[str, Any] | None = None) -> Resize:
+class _Node(Protocol):
+    """What matters of a node here."""
+
+    config: KubeletConfig
+    cpu: CpuProvider | None
+    memory: MemoryProvider | None
+    manager: TopologyManager
+    whole_verdict: bool
+
+    def limits(self, pod: Pod) -> NodeObject: ...
+
+
+def resize(node: _Node, uid: str, containers: Mapping[str, Any], resources: Mapping[str, Any] | None = None) -> Resize:
     """Resize a pod in place, or say why not; see `Node.resize`. The manager's lock must be held.
 
     Raises:
@@ -65,7 +81,7 @@ def _changed(pod: Pod, wanted: Pod) -> frozenset[str]:
     return frozenset(found)
 
 
-def _infeasible(node: Node, wanted: Pod, changed: frozenset[str], *, changes_pod: bool) -> str:
+def _infeasible(node: _Node, wanted: Pod, changed: frozenset[str], *, changes_pod: bool) -> str:
     """Return why a resize can never be; empty if it may be possible."""
     config = node.config
 
@@ -85,7 +101,7 @@ def _infeasible(node: Node, wanted: Pod, changed: frozenset[str], *, changes_pod
     return f"Node didn't have enough capacity: {beyond[-1]}" if beyond else ""
 
 
-def _beside_static_policy(node: Node, wanted: Pod, is_on: Any) -> str:
+def _beside_static_policy(node: _Node, wanted: Pod, is_on: Any) -> str:
     """Return that static policies of the managers do not go with a resize of a Guaranteed pod; empty if they do."""
     rules = release_of(node.config.version).rules
     old = {one.name: one for one in node.manager.pod(wanted.uid).all_containers}
@@ -108,7 +124,7 @@ def _beside_static_policy(node: Node, wanted: Pod, is_on: Any) -> str:
     return ""
 
 
-def _beyond_node(node: Node, wanted: Pod, word: str) -> Iterator[str]:
+def _beyond_node(node: _Node, wanted: Pod, word: str) -> Iterator[str]:
     """Yield what the pod would request beyond what the node has, in the words of who says so; memory is the last."""
     allocatable, asked = node.limits(wanted).allocatable, requests_of(wanted)
     for resource in ("cpu", "memory"):
@@ -117,7 +133,7 @@ def _beyond_node(node: Node, wanted: Pod, word: str) -> Iterator[str]:
             yield f"{resource}, requested: {asked[resource]}, {word}: {there}"
 
 
-def _deferred(node: Node, wanted: Pod) -> str:
+def _deferred(node: _Node, wanted: Pod) -> str:
     """Let the managers allocate, and return why they do not, or the node has no room now; empty: the resize is done.
 
     As in the kubelet, what the managers gave before a refusal stays.
