@@ -14,7 +14,9 @@ from alignup.kubernetes.feature_gates import effective_gates, gate_complaints
 from alignup.kubernetes.pod_requests import is_pinned_memory
 from alignup.kubernetes.policy_options import (
     CPU_FAMILY,
+    CPU_OPTIONS,
     TOPOLOGY_FAMILY,
+    TOPOLOGY_OPTIONS,
     CpuOptions,
     TopologyOptions,
     check_available,
@@ -31,6 +33,24 @@ from alignup.text.known_keys import unknown_keys
 
 if TYPE_CHECKING:
     from alignup.kubernetes.wire import ConfigurationWire, ReservedMemoryWire
+
+__all__ = [
+    "CPU_OPTIONS",
+    "TOPOLOGY_OPTIONS",
+    "TOPOLOGY_POLICIES",
+    "TOPOLOGY_SCOPES",
+    "CpuOptions",
+    "KubeletConfig",
+    "NodeReserve",
+    "ReservedMemory",
+    "TopologyOptions",
+    "check_fields",
+    "config_from_document",
+    "load_config",
+    "parse_cpu_options",
+    "parse_topology_options",
+]
+
 
 TOPOLOGY_POLICIES: Final = ("none", "best-effort", "restricted", "single-numa-node")
 TOPOLOGY_SCOPES: Final = ("container", "pod")

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from alignup.providers.devices.inventory import DevicePlugin, Preference
     from alignup.topology_manager.provider import HintProvider
 
+__all__ = ["Node"]
+
 
 class Node:
     """A machine that admits pods as a kubelet with this configuration would.

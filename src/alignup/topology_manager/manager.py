@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from alignup.topology_manager.hints import TopologyHint
     from alignup.topology_manager.policy import Policy
 
+__all__ = ["ManagerLock", "Observer", "TopologyManager"]
+
 
 class Observer(Protocol):
     """Is told about every admission, for example to count them (`alignup.metrics`); must not raise."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from alignup.core.merge import Merger as Merger  # noqa: PLC0414  # public from here
+from alignup.core.merge import Merger
 from alignup.errors import ConfigError
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.kubernetes.policy_options import TopologyOptions, parse_topology_options
@@ -17,6 +17,17 @@ from alignup.topology_manager.hints import IMPOSSIBLE, MAX_NUMA_NODES, NO_PREFER
 
 if TYPE_CHECKING:
     from alignup.topology_manager.provider import ResourceHints
+
+__all__ = [
+    "BestEffortPolicy",
+    "Merger",
+    "NonePolicy",
+    "Policy",
+    "RestrictedPolicy",
+    "SingleNUMANodePolicy",
+    "flatten",
+    "make_policy",
+]
 
 
 class Policy(Protocol):

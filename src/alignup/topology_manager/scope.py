@@ -21,6 +21,19 @@ if TYPE_CHECKING:
     from alignup.kubernetes.pod import Container, Pod
     from alignup.topology_manager.refusal_account import Account, Accounts, MemoryAccount
 
+__all__ = [
+    "KUBELET",
+    "TOPOLOGY_AFFINITY_ERROR",
+    "ContainerScope",
+    "NoneScope",
+    "PodScope",
+    "Refusal",
+    "Scope",
+    "Store",
+    "make_scope",
+]
+
+
 TOPOLOGY_AFFINITY_ERROR = "TopologyAffinityError"
 KUBELET: Final = "kubelet"
 """Stands for a provider's name where the kubelet's own checks refused a pod."""
