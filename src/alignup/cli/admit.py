@@ -105,6 +105,7 @@ def claims_dict(meeting: Meeting | None) -> dict[str, Any]:
 def compare(source: NodeSource, versions: tuple[KubeletVersion, ...], names: Sequence[str], *, as_json: bool) -> bool:
     """Print what several releases decide; return whether every one of them starts and admits every pod."""
     from alignup.kubernetes.policy_options import set_options
+    from alignup.kubernetes.versions import release_of
 
     found: dict[KubeletVersion, dict[str, Any]] = {one: {"kubeletVersion": str(one)} for one in versions}
     pods: Sequence[Pod] | None = None
@@ -121,7 +122,8 @@ def compare(source: NodeSource, versions: tuple[KubeletVersion, ...], names: Seq
         options.update(set_options(config.cpu_manager_policy_options))
         answers["pods"] = [answer_dict(node, pod, node.admit(pod)) for pod in pods]
     for version, answers in found.items():
-        answers["options"] = option_stages(options, version)
+        stages = {**release_of(version).cpu_options, **release_of(version).topology_options}
+        answers["options"] = {name: stages.get(name) for name in sorted(options)}  # None: the release does not know it
     if as_json:
         print_json(*found.values())
     else:
@@ -143,14 +145,6 @@ def show_comparison(found: Mapping[KubeletVersion, dict[str, Any]], pods: Sequen
     for index, pod in enumerate(pods):
         texts = {version: answer_text(one["pods"][index]) for version, one in found.items() if "pods" in one}
         click.echo("\n".join(difference_lines(f"{pod.namespace}/{pod.name}", texts)))
-
-
-def option_stages(names: set[str], version: KubeletVersion) -> dict[str, str | None]:
-    """Return the stage of policy options in a release; None for those that it does not know."""
-    from alignup.kubernetes.versions import release_of
-
-    stages = {**release_of(version).cpu_options, **release_of(version).topology_options}
-    return {name: stages.get(name) for name in sorted(names)}
 
 
 def resize(

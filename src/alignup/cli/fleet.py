@@ -60,10 +60,13 @@ def command(
             raise InputError.at("--label", "KEY=VALUE", key)
         named[key] = value
     from alignup.scheduler.api_client import with_api
+    from alignup.scheduler.fleet import catalog_nodes, read_fleet
     from alignup.scheduler.serving import address
 
     where = None if listen is None else address(listen)
-    found = fleet_nodes(nodes, machine, count)
+    if (nodes is None) == (machine is None):
+        raise click.UsageError("give either --nodes or --machine")
+    found = catalog_nodes(machine, count) if machine is not None else read_fleet(read_bytes(str(nodes)), str(nodes))
     sockets = {} if podresources_dir is None else sockets_of(found, podresources_dir)
     how = {"labels": named, "duration": duration, "with_holdings": not amounts_only}
     with_api(kubeconfig, partial(serve_fleet, where, found, sockets, how))
@@ -80,20 +83,6 @@ def sockets_of(nodes: list[FleetNode], folder: Path) -> dict[Path, FleetNode]:
             raise InputError.at("--podresources-dir", "names of nodes without a slash", node.name)
         check_path(folder / f"{node.name}.sock", "--podresources-dir")
     return {folder / f"{node.name}.sock": node for node in nodes}
-
-
-def fleet_nodes(nodes: str | None, machine: str | None, count: int) -> list[FleetNode]:
-    """Return the nodes that the options ask for.
-
-    Raises:
-        UsageError: neither, or both, are given.
-        InputError: they cannot be read.
-    """
-    from alignup.scheduler.fleet import catalog_nodes, read_fleet
-
-    if (nodes is None) == (machine is None):
-        raise click.UsageError("give either --nodes or --machine")
-    return catalog_nodes(machine, count) if machine is not None else read_fleet(read_bytes(str(nodes)), str(nodes))
 
 
 async def serve_fleet(

@@ -62,7 +62,9 @@ def command(
         given, node, claims = asyncio.run(ask_cluster(kubeconfig, node_name))
     found = collect(open_node(root, kubelet_dir), target, config=config, pods=given, node=node, claims=claims)
     complain(f"packed {counted(len(found), 'file')} into {target}")
-    say_missing(found)
+    for name, (path, cost) in _WORTH.items():
+        if not any(one.startswith(path) for one in found):
+            complain(f"no {name} in it ({path}): {cost}")
 
 
 async def ask_cluster(kubeconfig: str, node_name: str) -> tuple[Any, Any, Any]:
@@ -114,10 +116,3 @@ def of_node(items: Sequence[dict[str, Any]], name: str) -> list[dict[str, Any]]:
         return one["kind"] != "ResourceClaim" or (metadata.get("namespace", ""), metadata["name"]) not in far
 
     return [one for one in items if matters(one)]
-
-
-def say_missing(found: Sequence[str]) -> None:
-    """Say what is not in the archive, and what that costs."""
-    for name, (path, cost) in _WORTH.items():
-        if not any(one.startswith(path) for one in found):
-            complain(f"no {name} in it ({path}): {cost}")
