@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 
 _T = TypeVar("_T")
-JSON: Final = "application/json"
-MERGE: Final = "application/merge-patch+json"
+_JSON: Final = "application/json"
+_MERGE: Final = "application/merge-patch+json"
 NODES: Final = "/api/v1/nodes"
 PODS: Final = "/api/v1/pods"
 BUDGETS: Final = "/apis/policy/v1/poddisruptionbudgets"
@@ -153,37 +153,34 @@ class Api:
         self,
         method: str,
         path: str,
-        body: bytes | None = None,
+        body: object = None,
         *,
         query: Mapping[str, str] | None = None,
-        content_type: str = JSON,
         seconds: float | None = None,
     ) -> bytes:
         """Return the body of the answer to a request; give up after so many seconds, None: 30.
 
+        A body is JSON as bytes, or what JSON is made of; that of PATCH is merged into the object.
+
         Raises:
             ApiError: the server refuses, or does not answer.
         """
+        data = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
         limits = aiohttp.ClientTimeout(total=seconds or _PATIENCE)
-        async with self.open(method, path, body, query, content_type, limits) as response:
+        async with self.open(method, path, data, query, limits) as response:
             return await response.read()
 
     @asynccontextmanager
     async def open(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None,
-        query: Mapping[str, str] | None,
-        content_type: str,
-        limits: aiohttp.ClientTimeout,
+        self, method: str, path: str, body: bytes | None, query: Mapping[str, str] | None, limits: aiohttp.ClientTimeout
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send a request; the caller reads the answer; errors of reading are raised as those of sending.
 
         Raises:
             ApiError: the server refuses, or does not answer.
         """
-        headers = {**await self._credentials(), "Accept": JSON, "Content-Type": content_type}
+        sent = _MERGE if method == "PATCH" else _JSON
+        headers = {**await self._credentials(), "Accept": _JSON, "Content-Type": sent}
         options: dict[str, Any] = {}
         if self._rest.server_hostname:
             options["server_hostname"] = self._rest.server_hostname
@@ -238,14 +235,14 @@ def accepting(*statuses: int) -> Iterator[None]:
             raise
 
 
-async def write_object(api: Api, collection: str, name: str, body: bytes) -> None:
+async def write_object(api: Api, collection: str, name: str, body: object) -> None:
     """Merge an object into the one of its name, or create it.
 
     Raises:
         ApiError: the server refuses, or does not answer.
     """
     with accepting(MISSING):
-        await api.request("PATCH", object_path(collection, name), body, content_type=MERGE)
+        await api.request("PATCH", object_path(collection, name), body)
         return
     await api.request("POST", collection, body)
 
@@ -280,7 +277,7 @@ async def write_event(
     }
     path = object_path("/api/v1/namespaces", about.namespace, "events")
     with accepting(*((CONFLICT,) if once else ())):
-        await api.request("POST", path, msgspec.json.encode(event))
+        await api.request("POST", path, event)
 
 
 def _refused(method: str, path: str, status: int, body: bytes) -> ApiError:

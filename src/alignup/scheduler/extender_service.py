@@ -220,7 +220,7 @@ class Extender:
         path = api_client.pod_path(binding.namespace, binding.name, api_client.BINDING)
         # that of a leader ends before another one can have listed what is bound
         seconds = None if self._leader is None else self._leader.terms.lease - self._leader.terms.renew
-        await self.api.request("POST", path, msgspec.json.encode(body), seconds=seconds)
+        await self.api.request("POST", path, body, seconds=seconds)
 
     async def _fetch(self, binding: Binding) -> objects.WatchedPod:
         return self._decode(await self.api.request("GET", api_client.pod_path(binding.namespace, binding.name)))
@@ -287,12 +287,9 @@ class Extender:
             name = self.answers.woken(self.clock())
             if not name:
                 continue
-            moment = datetime.now(UTC).isoformat()
-            body = msgspec.json.encode({"metadata": {"annotations": {WOKEN: moment}}})
+            body = {"metadata": {"annotations": {WOKEN: datetime.now(UTC).isoformat()}}}
             try:
-                await self.api.request(
-                    "PATCH", api_client.object_path(api_client.NODES, name), body, content_type=api_client.MERGE
-                )
+                await self.api.request("PATCH", api_client.object_path(api_client.NODES, name), body)
             except api_client.ApiError as error:
                 self._complain(str(error))
                 self.state.changed.add(name)

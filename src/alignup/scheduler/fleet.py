@@ -425,7 +425,7 @@ class Fleet:
 
     async def _publish(self, node: FleetNode) -> None:
         self._changed.discard(node.name)
-        body = msgspec.json.encode(node.report(with_holdings=self._with_holdings))
+        body = node.report(with_holdings=self._with_holdings)
         try:
             await api_client.write_object(self._api, api_client.TOPOLOGIES, node.name, body)
         except api_client.ApiError as error:
@@ -436,17 +436,17 @@ class Fleet:
     async def _set_status(self, found: PodObject, status: Mapping[str, Any]) -> None:
         metadata = found.metadata
         # the uid lets the server refuse a status that is meant for an earlier pod of the name
-        body = msgspec.json.encode({"metadata": {"uid": metadata.uid}, "status": status})
+        body = {"metadata": {"uid": metadata.uid}, "status": status}
         path = api_client.pod_path(metadata.namespace, metadata.name, "status")
         with api_client.accepting(*(() if metadata.uid in self._pods else (api_client.CONFLICT,))):
-            await self._api.request("PATCH", path, body, content_type=api_client.MERGE)
+            await self._api.request("PATCH", path, body)
 
     async def _delete(self, found: PodObject) -> None:
         metadata = found.metadata
         body = {"gracePeriodSeconds": 0, "preconditions": {"uid": metadata.uid}}
         path = api_client.pod_path(metadata.namespace, metadata.name)
         with api_client.accepting(api_client.CONFLICT):  # the pod is gone, and another one has its name
-            await self._api.request("DELETE", path, msgspec.json.encode(body))
+            await self._api.request("DELETE", path, body)
 
     # Nodes.
 
@@ -499,21 +499,17 @@ class Fleet:
     async def _made(self, path: str, body: Mapping[str, Any]) -> bool:
         """Make an object; return whether there was none of its name."""
         with api_client.accepting(api_client.CONFLICT):
-            await self._api.request("POST", path, msgspec.json.encode(body))
+            await self._api.request("POST", path, body)
             return True
         return False
 
     async def _renew_status(self, node: FleetNode) -> None:
-        body = msgspec.json.encode({"status": node.node_status(_now())})
-        await self._api.request(
-            "PATCH", api_client.object_path(api_client.NODES, node.name, "status"), body, content_type=api_client.MERGE
-        )
+        path = api_client.object_path(api_client.NODES, node.name, "status")
+        await self._api.request("PATCH", path, {"status": node.node_status(_now())})
 
     async def _renew_lease(self, node: FleetNode) -> None:
-        body = msgspec.json.encode({"spec": _lease(node.name)})
-        await self._api.request(
-            "PATCH", api_client.object_path(_LEASES, node.name), body, content_type=api_client.MERGE
-        )
+        path = api_client.object_path(_LEASES, node.name)
+        await self._api.request("PATCH", path, {"spec": _lease(node.name)})
 
     async def _renew_leases(self, tasks: asyncio.TaskGroup) -> None:
         """Renew all leases, evenly over the time between two renewals.

@@ -19,7 +19,7 @@ import msgspec
 
 from alignup.errors import AlignupError
 from alignup.records import Record
-from alignup.scheduler.api_client import CONFLICT, MERGE, MISSING, Api, accepting, object_path
+from alignup.scheduler.api_client import CONFLICT, MISSING, Api, accepting, object_path
 from alignup.scheduler.objects import Metadata, decode_pod
 from alignup.scheduler.watch import decode_list
 from alignup.text.json_text import decode_json
@@ -178,7 +178,7 @@ class Leader:
         }
         path = self._collection if version is None else object_path(self._collection, self._name)
         with accepting(CONFLICT):
-            await self._api.request("POST" if version is None else "PUT", path, msgspec.json.encode(body))
+            await self._api.request("POST" if version is None else "PUT", path, body)
             return True
         return False
 
@@ -203,8 +203,7 @@ async def label_leader(api: Api, namespace: str, name: str) -> None:
     text = await api.request("GET", pods, query={"labelSelector": f"{LEADER}=true"})
     others = {decode_pod(one).metadata.name for one in decode_list(text).items or ()} - {name}
     for pod, value in (*((other, None) for other in sorted(others)), (name, "true")):
-        body = msgspec.json.encode({"metadata": {"labels": {LEADER: value}}})
-        await api.request("PATCH", object_path(pods, pod), body, content_type=MERGE)
+        await api.request("PATCH", object_path(pods, pod), {"metadata": {"labels": {LEADER: value}}})
 
 
 def moment() -> str:

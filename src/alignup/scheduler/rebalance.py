@@ -11,8 +11,6 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-import msgspec
-
 from alignup.cluster.room import RoomPlan, Step, plan_room
 from alignup.errors import AlignupError
 from alignup.scheduler.api_client import Api, pod_path
@@ -70,7 +68,7 @@ async def _evict(api: Api, step: Step) -> None:
         "metadata": {"name": step.pod.name, "namespace": step.pod.namespace},
         "deleteOptions": {"preconditions": {"uid": step.pod.uid}},
     }
-    await api.request("POST", pod_path(step.pod.namespace, step.pod.name, "eviction"), msgspec.json.encode(body))
+    await api.request("POST", pod_path(step.pod.namespace, step.pod.name, "eviction"), body)
 
 
 async def _bound(api: Api, step: Step, patience: float) -> str:

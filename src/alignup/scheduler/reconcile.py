@@ -11,8 +11,6 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-import msgspec
-
 from alignup.errors import AlignupError
 from alignup.records import Record
 from alignup.scheduler.api_client import CONFLICT, MISSING, PODS, Api, ApiError, pod_path, write_event
@@ -156,7 +154,7 @@ class Reconciler:
         )
         if self._dry:
             return
-        body = msgspec.json.encode({"preconditions": {"uid": metadata.uid}})
+        body = {"preconditions": {"uid": metadata.uid}}
         try:
             await self._api.request("DELETE", pod_path(metadata.namespace, metadata.name), body)
         except ApiError as error:

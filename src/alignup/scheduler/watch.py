@@ -17,7 +17,7 @@ import msgspec
 
 from alignup.errors import AlignupError, InputError
 from alignup.records import Record
-from alignup.scheduler.api_client import FORBIDDEN, GONE, JSON, MISSING, Api, ApiError, Status
+from alignup.scheduler.api_client import FORBIDDEN, GONE, MISSING, Api, ApiError, Status
 from alignup.text.json_text import decode_json, is_too_deep, without_depths
 
 T = TypeVar("T")
@@ -229,7 +229,7 @@ class Follower(Generic[T]):
             "timeoutSeconds": str(_WATCH_SECONDS),
         }
         limits = aiohttp.ClientTimeout(total=None, sock_connect=_SILENCE, sock_read=_WATCH_SECONDS + _SILENCE)
-        async with self._api.open("GET", self._path, None, query, JSON, limits) as response:
+        async with self._api.open("GET", self._path, None, query, limits) as response:
             self.is_current = True
             async for line in _lines(response):
                 event = _decoded(line, "an event", _EVENT.decode)
