@@ -74,21 +74,17 @@ class Totals:
 
     def add(self, index: int, request: npt.NDArray[np.int64] | None) -> None:
         """Count what a pod requests that came to a node."""
-        if request is not None:
-            self._change(index, request)
-
-    def remove(self, index: int, request: npt.NDArray[np.int64] | None) -> None:
-        """Subtract what a pod requests that left a node."""
-        if request is not None:
-            self._change(index, -request)
-
-    def _change(self, index: int, request: npt.NDArray[np.int64]) -> None:
-        """Let a node's pods request more, or less."""
+        if request is None:
+            return
         request = np.clip(request, -_MOST_COUNTED, _MOST_COUNTED)
         self.used[index] += request
         self._left[:, index] -= request
         for number, amount in enumerate(request.tolist()):
             self.used_in_all[number] += amount
+
+    def remove(self, index: int, request: npt.NDArray[np.int64] | None) -> None:
+        """Subtract what a pod requests that left a node."""
+        self.add(index, None if request is None else -request)
 
     @property
     def free(self) -> npt.NDArray[np.int64]:
@@ -116,9 +112,7 @@ class Totals:
         Raises:
             InputError: the strategy needs more than sums.
         """
-        if strategy not in BLIND_STRATEGIES:
-            expected = f"one of {', '.join(BLIND_STRATEGIES)} for a scheduler that sees totals only"
-            raise InputError.at("the strategy", expected, strategy)
+        check_blind(strategy)
         columns = [self._numbers[name] for name in _SCORED if name in self._numbers]
         where = slice(None) if nodes is None else nodes
         used = self.used[where][:, columns] + (0 if request is None else request[columns])
@@ -132,6 +126,17 @@ class Totals:
         """Return one value for each resource that any node has."""
         there = np.asarray(self.allocatable.any(axis=0))
         return {name: float(value) for name, value, has in zip(self.resources, values, there, strict=True) if has}
+
+
+def check_blind(strategy: str) -> None:
+    """Check that a strategy needs no NUMA nodes.
+
+    Raises:
+        InputError: it does.
+    """
+    if strategy not in BLIND_STRATEGIES:
+        expected = f"one of {', '.join(BLIND_STRATEGIES)} for a scheduler that sees totals only"
+        raise InputError.at("the strategy", expected, strategy)
 
 
 def demand_key(pod: Pod) -> object:

@@ -19,7 +19,7 @@ from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.records import Record, field
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from alignup.core.amounts.board import Row
     from alignup.kubernetes.pod import Pod
@@ -180,17 +180,9 @@ def replicas_that_fit(nodes: Sequence[Node], pod: Pod) -> list[int]:
 def _on_one(node: Node, pod: Pod) -> int:
     """Return how many replicas one node could take."""
     copy, totals = node.copy(), Totals([node])
-    request, count = totals.request(pod), 0
-    for replica in _replicas(pod, MOST_PODS - len(node.pods)):
-        if not totals.fits(request)[0] or not copy.admit(replica).admitted:
-            break
+    request, most = totals.request(pod), max(MOST_PODS - len(node.pods), 0)
+    for count in range(most):
+        if not totals.fits(request)[0] or not copy.admit(pod.renamed(uid=f"{pod.uid}/{count}")).admitted:
+            return count
         totals.add(0, request)
-        count += 1
-    return count
-
-
-def _replicas(pod: Pod, most: int) -> Iterator[Pod]:
-    """Yield equal pods with uids of their own."""
-    for number in range(most):
-        uid = f"{pod.uid}/{number}"
-        yield pod.renamed(uid=uid)
+    return most

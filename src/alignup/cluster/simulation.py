@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 
 from alignup.cluster.cluster import REASONS, Cluster, Evaluation
-from alignup.cluster.node_totals import BLIND_STRATEGIES, Totals, demand_key
+from alignup.cluster.node_totals import Totals, check_blind, demand_key
 from alignup.cluster.reasons import told_by
 from alignup.cluster.room import Standing, plan_room, without
 from alignup.errors import InputError, errors_at
@@ -294,9 +294,8 @@ class Simulation:
         self.cluster = cluster
         self.totals = Totals(cluster.nodes)
         self.strategy = strategy or ("least-allocated" if blind else "least-numa-nodes")
-        if blind and self.strategy not in BLIND_STRATEGIES:
-            expected = f"one of {', '.join(BLIND_STRATEGIES)} for a scheduler that sees totals only"
-            raise InputError.at("the strategy", expected, self.strategy)
+        if blind:
+            check_blind(self.strategy)
         self._random = Random(seed)  # noqa: S311  # ties, not secrets
         self._attempts = attempts
         self._rebalance = rebalance
@@ -308,6 +307,10 @@ class Simulation:
             pod.uid: (index, self.totals.request(pod)) for index, node in enumerate(cluster.nodes) for pod in node.pods
         }
         self._nodes = cluster.nodes
+        self._begin()
+
+    def _begin(self) -> None:
+        """Forget what came of the trace before."""
         self._counts: Counter[str] = Counter()
         self._refusals: Counter[str] = Counter()
         self._causes: Counter[tuple[str, str]] = Counter()
@@ -336,11 +339,8 @@ class Simulation:
         """
         arrivals = sum(isinstance(event, Arrival) for event in events)
         every = -(-arrivals // _SAMPLES)
-        meter = self._meter = Meter(self.totals)
-        self._counts.clear()
-        self._refusals.clear()
-        self._causes.clear()
-        self._ends, self._waiting, self._waited, self._next_plan = [], {}, [], float("-inf")
+        self._begin()
+        meter = self._meter
         known = set(self._where)
         for number, event in enumerate(events, 1):
             self._end_pods(event.time, meter)
@@ -364,7 +364,9 @@ class Simulation:
     @property
     def report(self) -> Report:
         """The outcome of the trace that was played last, as far as it was played."""
-        counts, totals, meter = self._counts, self.totals, self._meter
+        counts, totals, meter, waited = self._counts, self.totals, self._meter, self._waited
+        mean = sum(waited) / max(1, counts["arrivals"])
+        waiting = Waiting(mean, max(waited, default=0.0), len(self._waiting), counts["evictions"])
         return Report(
             arrivals=counts["arrivals"],
             placed=counts[_PLACED],
@@ -377,13 +379,8 @@ class Simulation:
             stranded=totals.by_name(meter.stranded),
             misaligned=counts["misaligned"] if any(node.claims for node in self._nodes) else None,
             causes=dict(self._causes),
-            waiting=None if self._empty is None else self._waiting_times(),
+            waiting=None if self._empty is None else waiting,
         )
-
-    def _waiting_times(self) -> Waiting:
-        waited, arrivals = self._waited, max(1, self._counts["arrivals"])
-        longest = max(waited, default=0.0)
-        return Waiting(sum(waited) / arrivals, longest, len(self._waiting), self._counts["evictions"])
 
     def _end_pods(self, time: float, meter: Meter) -> None:
         """Remove the pods whose time is over."""
