@@ -67,11 +67,6 @@ class ApiError(AlignupError):
         self.status = status
 
     @property
-    def is_gone(self) -> bool:
-        """Whether the version that was asked for is too old to be had."""
-        return self.status == GONE
-
-    @property
     def is_passing(self) -> bool:
         """Whether the same request may succeed later: no answer, a conflict, too many requests, or a failing server."""
         return self.status in {0, CONFLICT, _TOO_MANY} or self.status >= _FAILING
@@ -257,7 +252,7 @@ async def write_event(
     Raises:
         ApiError: the server refuses, or does not answer.
     """
-    moment = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    moment = now()
     pod = {"kind": "Pod", "apiVersion": "v1", "namespace": about.namespace, "name": about.name, "uid": about.uid}
     event = {
         "apiVersion": "v1",
@@ -278,6 +273,11 @@ async def write_event(
     path = object_path("/api/v1/namespaces", about.namespace, "events")
     with accepting(*((CONFLICT,) if once else ())):
         await api.request("POST", path, event)
+
+
+def now() -> str:
+    """Return this moment in the form of the API."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _refused(method: str, path: str, status: int, body: bytes) -> ApiError:

@@ -113,14 +113,13 @@ class Answers:
         refuses = ~takes & (numbers >= 0)
         if refuses.any():
             self._sort_refused(pod.pod, judged, list(compress(names, refuses.tolist())), numbers[refuses], found)
-        uncertain = self.state.uncertain.intersection(found.passed) if self.state.uncertain else frozenset()
-        if uncertain:
-            found.passed[:] = [name for name in found.passed if name not in uncertain]
-            found.unresolvable.update(dict.fromkeys(uncertain, UNCERTAIN))
-        far = [name for name in found.passed if not self._is_near_enough(pod.pod, name)]
-        if far:
-            found.passed[:] = [name for name in found.passed if name not in set(far)]
-            found.unresolvable.update(dict.fromkeys(far, FAR))
+        uncertain = self.state.uncertain.intersection(found.passed) if self.state.uncertain else ()
+        doubted = dict.fromkeys(uncertain, UNCERTAIN)
+        far = [name for name in found.passed if name not in doubted and not self._is_near_enough(pod.pod, name)]
+        doubted |= dict.fromkeys(far, FAR)
+        if doubted:
+            found.passed[:] = [name for name in found.passed if name not in doubted]
+            found.unresolvable.update(doubted)
         return found
 
     def _version(self, pod: WatchedPod) -> object:

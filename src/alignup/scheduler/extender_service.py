@@ -13,8 +13,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
-import msgspec
-
 from alignup.claims.read import read_claim, read_class, read_slice
 from alignup.errors import AlignupError, warn
 from alignup.kubernetes.pod import Pod
@@ -26,6 +24,8 @@ from alignup.text.json_text import decode_json
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+    import msgspec
 
     from alignup.scheduler.extender_answers import Answers, Filtered
     from alignup.scheduler.extender_wire import Binding

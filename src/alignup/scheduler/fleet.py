@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from contextlib import suppress
-from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
 
     from alignup.kubernetes.pod import Container, Pod
     from alignup.node import Node
-    from alignup.scheduler.objects import PodObject
     from alignup.topology_manager.admission import Admission
 
 _LOCALITY: Final = "Resources cannot be allocated with Topology locality"
@@ -343,7 +341,7 @@ class Fleet:
     def _start(self, node: FleetNode, found: PodObject) -> None:
         """Admit a pod, or reject it; one that runs already was admitted by an earlier process."""
         uid = found.metadata.uid
-        now = _now()
+        now = api_client.now()
         self._pods[uid] = found
         if not node.has(uid):
             try:
@@ -372,7 +370,7 @@ class Fleet:
         uid = found.metadata.uid
         self._free(node, uid)
         self._timers.pop(uid, None)
-        self._write(uid, lambda: self._set_status(found, ended_status(phase, _now())))
+        self._write(uid, lambda: self._set_status(found, ended_status(phase, api_client.now())))
 
     def _free(self, node: FleetNode, uid: str) -> None:
         if node.end(uid):
@@ -489,7 +487,7 @@ class Fleet:
             "metadata": {"name": node.name, "namespace": "kube-node-lease"},
             "spec": _lease(node.name),
         }
-        made = {**node.node_object(self._labels), "status": node.node_status(_now())}
+        made = {**node.node_object(self._labels), "status": node.node_status(api_client.now())}
         if not await self._made(api_client.NODES, made):
             await self._renew_status(node)
         await self._made(_LEASES, lease)
@@ -505,7 +503,7 @@ class Fleet:
 
     async def _renew_status(self, node: FleetNode) -> None:
         path = api_client.object_path(api_client.NODES, node.name, "status")
-        await self._api.request("PATCH", path, {"status": node.node_status(_now())})
+        await self._api.request("PATCH", path, {"status": node.node_status(api_client.now())})
 
     async def _renew_lease(self, node: FleetNode) -> None:
         path = api_client.object_path(_LEASES, node.name)
@@ -535,11 +533,6 @@ class Fleet:
 
 def _lease(name: str) -> dict[str, Any]:
     return {"holderIdentity": name, "leaseDurationSeconds": _LEASE_SECONDS, "renewTime": moment()}
-
-
-def _now() -> str:
-    """Return this moment in the form of the API."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def seconds_of(text: str) -> float | None:

@@ -58,16 +58,6 @@ class ExactMember:
         self.node = self._rebuilt()
 
     @property
-    def known(self) -> Node:
-        """What a cluster judges."""
-        return self.node
-
-    @property
-    def empty(self) -> Node:
-        """The node without pods."""
-        return self.template
-
-    @property
     def pending(self) -> tuple[str, ...]:
         """The uids of pods that are bound, hold something, and are in no report yet."""
         admitted = {pod.uid for pod in self.node.pods}
@@ -223,16 +213,6 @@ class AmountsMember:
         self.pods: dict[str, WatchedPod] = {one.pod.uid: one for one in pods}
         self._pending: dict[str, tuple[int, float]] = {}
         self.amounts = topology.amounts
-
-    @property
-    def known(self) -> NodeAmounts:
-        """What a cluster judges."""
-        return self.amounts
-
-    @property
-    def empty(self) -> NodeAmounts:
-        """The amounts of the node without pods."""
-        return emptied(self.topology.amounts)
 
     @property
     def pending(self) -> tuple[str, ...]:

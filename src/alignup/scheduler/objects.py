@@ -273,20 +273,16 @@ class PodReader:
             InputError: the API server would refuse them.
         """
         try:
-            return self._known_template(spec)
+            key = _ENCODER.encode((spec.containers, spec.init_containers, spec.resources, spec.resource_claims))
+            found = self._templates.get(key)
+            if found is None:
+                if len(self._templates) >= _MOST_TEMPLATES:
+                    self._templates.clear()
+                with warnings.catch_warnings():
+                    warnings.filterwarnings("ignore", IGNORED_CLAIMS)
+                    found = self._templates[key] = pod_from_manifest(_manifest(spec))
         except RecursionError as error:
             raise InputError.at("resources", "amounts by name", "values that are nested too deeply") from error
-
-    def _known_template(self, spec: PodSpec) -> Pod:
-        asked = (spec.containers, spec.init_containers, spec.resources, spec.resource_claims)
-        key = _ENCODER.encode(asked)
-        found = self._templates.get(key)
-        if found is None:
-            if len(self._templates) >= _MOST_TEMPLATES:
-                self._templates.clear()
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", IGNORED_CLAIMS)
-                found = self._templates[key] = pod_from_manifest(_manifest(spec))
         return found
 
 

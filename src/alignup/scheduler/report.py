@@ -216,8 +216,9 @@ def restored_node(template: Node, holdings: Holdings, known: Mapping[str, Pod]) 
                 node.devices.adopt(held.uid, name, {kind: ids for kind, ids in own.items() if ids})
                 handed |= {(kind, device) for kind, ids in own.items() for device in ids}
     for pod in pods:
-        if has_policy(pod):
-            _restore_policy(node, pod)
+        ruling = node.pod_policies.ruling(pod) if has_policy(pod) else None
+        if isinstance(ruling, ExclusiveScope):  # under it the pod came to hold what it holds
+            node.pod_policies.admitted(pod, ruling.ruled.name)
     return node
 
 
@@ -236,13 +237,6 @@ def _adopt_whole(node: Node, pod: Pod, held: PodHolding) -> dict[str, ContainerH
         name: ContainerHolding("" if whole.cpus else one.cpus, {} if whole.memory else one.memory, one.devices)
         for name, one in others.items()
     }
-
-
-def _restore_policy(node: Node, pod: Pod) -> None:
-    """Remember under which policy of its own a pod came to hold what it holds."""
-    ruling = node.pod_policies.ruling(pod)
-    if isinstance(ruling, ExclusiveScope):
-        node.pod_policies.admitted(pod, ruling.ruled.name)
 
 
 def _by_id(shares: Mapping[str, int]) -> dict[int, int]:

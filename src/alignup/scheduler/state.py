@@ -24,7 +24,7 @@ from alignup.koordinator.effective import NODE_LABEL, pod_policy
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.kubernetes.node_object import NodeObject
 from alignup.node import Node
-from alignup.scheduler.members import AmountsMember, ExactMember
+from alignup.scheduler.members import AmountsMember, ExactMember, emptied
 from alignup.scheduler.report import Description, Report, decode_holdings
 from alignup.topology_manager.hints import TopologyHint
 
@@ -55,10 +55,10 @@ class ClusterState:
 
     def __init__(self, strategy: str = "least-numa-nodes") -> None:
         self.view = View()
-        self.claims = WatchedClaims(self._more_is_free)
         self.strategy = strategy
         self.changed: set[str] = set()
         """Names of the nodes on which more may fit than before; cleared once they are dealt with."""
+        self.claims = WatchedClaims(self.changed.update)
         self.uncertain: set[str] = set()
         """Names of the nodes where the place of the last pods is not known."""
         self._descriptions = Description()
@@ -171,9 +171,6 @@ class ClusterState:
         except AlignupError:  # a claim that was not seen yet, or that the scheduler allocates otherwise
             return None
 
-    def _more_is_free(self, names: Iterable[str]) -> None:
-        self.changed.update(names)
-
     # Nodes, and what they report.
 
     def node_seen(self, name: str, labels: Mapping[str, str]) -> None:
@@ -207,7 +204,10 @@ class ClusterState:
             elif isinstance(member, ExactMember):
                 self._update_exact(member, report)
             else:
-                self._update_amounts(member, report, now)
+                known = report.fingerprint
+                covered = member.known_to(known) if known else member.older_than(now - REPORT_DELAY)
+                member.report(report.topology(), covered)
+                self._note(member)
         except AlignupError as error:  # nothing is known of the node then
             warn(f"what node {report.name} reports is ignored: {error}")
             self._drop(report.name)
@@ -268,12 +268,6 @@ class ClusterState:
             self.view.touch()
             if member.node is not node:
                 self.view.refresh(member)
-
-    def _update_amounts(self, member: AmountsMember, report: Report, now: float) -> None:
-        signature = report.fingerprint
-        covered = member.known_to(signature) if signature else member.older_than(now - REPORT_DELAY)
-        member.report(report.topology(), covered)
-        self._note(member)
 
     def _note(self, member: Member) -> None:
         """Let the view see a member that changed, and remember that more may fit there."""
@@ -415,6 +409,11 @@ Member = ExactMember | AmountsMember
 _Known = Node | NodeAmounts
 
 
+def _known(member: Member) -> _Known:
+    """Return what a cluster judges."""
+    return member.node if isinstance(member, ExactMember) else member.amounts
+
+
 def _cluster(found: Mapping[str, _Known]) -> Cluster:
     """Return the cluster of nodes, and of amounts after these."""
     nodes = [one for one in found.values() if isinstance(one, Node)]
@@ -454,7 +453,7 @@ class View:
         """Note that a member has other amounts, or another node object, than before."""
         self.touch()
         if not self._is_stale:
-            self._cluster.update(member.name, member.known)
+            self._cluster.update(member.name, _known(member))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -506,12 +505,13 @@ class View:
         if not self._is_stale:
             return
         members = sorted(self.members.values(), key=lambda one: isinstance(one, AmountsMember))
-        self._cluster = _cluster({one.name: one.known for one in members})
+        self._cluster = _cluster({one.name: _known(one) for one in members})
         self._layouts = None
         self._index = {one.name: number for number, one in enumerate(members)}
         kinds: dict[int | bytes, tuple[int, _Known]] = {}
         numbers = []
-        for empty in [one.empty for one in members]:
+        for one in members:
+            empty = one.template if isinstance(one, ExactMember) else emptied(one.topology.amounts)
             key = id(empty) if isinstance(empty, Node) else _KEY.encode(empty)
             numbers.append(kinds.setdefault(key, (len(kinds), empty))[0])
         self._kinds = np.array(numbers, np.intp)

@@ -169,7 +169,7 @@ class Follower(Generic[T]):
                 self.is_current = False
                 if not isinstance(error, ApiError):
                     self._complain(f"{self._path}: {error}")
-                elif error.is_gone:
+                elif error.status == GONE:
                     continue
                 else:
                     self._complain(str(error))
@@ -212,7 +212,7 @@ class Follower(Generic[T]):
                 await self._watch()
                 backoff.reset()
             except ApiError as error:
-                if error.is_gone:
+                if error.status == GONE:
                     raise
                 self.is_current = False
                 self._complain(str(error))
