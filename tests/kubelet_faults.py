@@ -14,7 +14,7 @@ from kubelet_files import signed
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["FAULTS", "Place"]
+__all__ = ["FAULTS", "Place", "mixed_groups"]
 
 CPU, MEMORY, DEVICES = ("cpu_manager_state", "memory_manager_state", "device-plugins/kubelet_internal_checkpoint")
 KINDS = {CPU: "cpu", MEMORY: "memory", DEVICES: "devices"}
@@ -162,6 +162,26 @@ def wrong_books(place):
     place.edit(MEMORY, change)
 
 
+def wrong_group(place):
+    place.edit(MEMORY, lambda document: document["machineState"]["0"].update(cells=[0, 1]))
+
+
+def mixed_groups(place):
+    """Memory on both NUMA nodes beside a container's on one: a kubelet starts on it at some times only."""
+
+    def change(document):
+        document["entries"][GONE] = {"c0": [{"numaAffinity": [0, 1], "type": "memory", "size": 2**30}]}
+        for node in document["machineState"].values():
+            if not node["numberOfAssignments"]:
+                node["cells"] = [0, 1]
+            node["numberOfAssignments"] += 1
+        memory = document["machineState"]["0"]["memoryMap"]["memory"]
+        memory["reserved"] += 2**30
+        memory["free"] -= 2**30
+
+    place.edit(MEMORY, change)
+
+
 def unknown_node(place):
     def change(document):
         first_entry(document)[1][0]["numaAffinity"] = [7]
@@ -223,6 +243,7 @@ FAULTS = {
     "less memory": (less_memory, {"memory-changed"}, False),
     "other hugepages": (more_hugepages, {"memory-changed"}, False),
     "wrong books of memory": (wrong_books, {"memory-books"}, False),
+    "wrong group of NUMA nodes": (wrong_group, {"memory-books"}, False),
     "memory of an unknown NUMA node": (unknown_node, {"memory-unknown"}, False),
     "stale CPUs": (stale_cpus, {"stale-cpus"}, True),
     "stale memory": (stale_memory, {"stale-memory"}, True),

@@ -147,11 +147,11 @@ def will_start(rig):
     """Return whether the kubelet will take its own files at a restart.
 
     Where containers on one NUMA node and on several mix, its books of memory can come to differ from what it works out
-    of its entries when it starts; then it does not start. `alignup node check` says so beforehand.
+    of its entries when it starts; then it does not start, or at some starts. `alignup node check` says so beforehand.
     """
     files = FolderFiles(rig.record(), rig.state)
     found = check_node(files, {"config": rig.directory / "kubelet.json"})
-    return not any("does not start" in one.effect for one in found)
+    return not any("the kubelet does not start" in one.effect for one in found)
 
 
 def settled(rig, running):

@@ -10,8 +10,9 @@ kubelet 1.36 that was started on such files (`tests/rig/test_faults.py`); words 
 from __future__ import annotations
 
 import json
+import random
 from functools import cache
-from itertools import combinations
+from itertools import chain, combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from alignup.kubernetes.kubelet_config import KubeletConfig
     from alignup.kubernetes.pod import Pod
     from alignup.machine.machine import Machine
+    from alignup.topology_manager.admission import MemoryBlock
 
 _FILES: Final = {"cpu": CPU_STATE, "memory": MEMORY_STATE, "device": DEVICE_CHECKPOINT}
 """The first words of the findings about each."""
@@ -41,6 +43,8 @@ _UNSURE: Final = ("-file-damaged", "-checksum", "-format")
 """Ends of the kinds of findings about formats, which another release may have changed."""
 _POD_LEVEL_GATE = "PodLevelResourceManagers"
 _GATED_FORMATS = 2
+_ORDERS = 16
+"""Orders of containers that are tried where the order decides whether a kubelet starts."""
 
 
 class Finding(Record):
@@ -333,31 +337,59 @@ def _difference(numa_id: int, what: str, then: int, now: int) -> str:
 
 
 def _books(state: checkpoints.MemoryState) -> Iterator[Finding]:
-    """Yield where free and held memory do not follow from the blocks of containers."""
+    """Yield where the file's books of memory are not what a start works out of the blocks of containers.
+
+    A start takes the containers in no order, and of blocks on one NUMA node the last says its group: where blocks on
+    it are in several, the kubelet starts at some times and not at others.
+    """
     held = [
-        block
+        blocks
         for uid, containers in state.entries.items()
         for blocks in ([state.pods[uid]] if uid in state.pods else containers.values())
-        for block in blocks
     ]
+    orders = random.Random(0)  # noqa: S311  # the same findings each time
+    found = [_wrong_book(state, orders.sample(held, len(held))) for _ in range(_ORDERS)]
+    if any(found):
+        yield finding("memory-books" if all(found) else "memory-groups", next(filter(None, found)))
+
+
+def _wrong_book(state: checkpoints.MemoryState, held: Iterable[Sequence[MemoryBlock]]) -> str:
+    """Return the first difference from what `validateState` works out of blocks in this order; empty if none."""
+    counts = dict.fromkeys(state.nodes, 0)
+    groups: dict[int, tuple[int, ...]] = {numa_id: (numa_id,) for numa_id in state.nodes}
+    free = {
+        (numa_id, kind): node.table(kind).allocatable
+        for numa_id, node in state.nodes.items()
+        for kind in node.tables or ()
+    }
+    for block in chain.from_iterable(held):
+        left = block.size
+        for numa_id in block.numa_nodes:
+            counts[numa_id] += 1
+            groups[numa_id] = block.numa_nodes
+            taken = min(left, free[numa_id, block.type])
+            free[numa_id, block.type] -= taken
+            left -= taken
     for numa_id, node in sorted(state.nodes.items()):
-        count = sum(numa_id in block.numa_nodes for block in held)
-        if count != node.assignments:
-            text = f"NUMA node {numa_id} has {node.assignments} assignments, and {count} blocks lie on it"
-            yield finding("memory-books", text)
-            continue
-        cells = [one for one in node.cells or () if one in state.nodes]
+        group, told = groups[numa_id], node.cells or ()
+        if counts[numa_id] != node.assignments:
+            return f"NUMA node {numa_id} has {node.assignments} assignments, and {counts[numa_id]} blocks lie on it"
+        if {*group} != {*told}:
+            return f"NUMA node {numa_id} is in the group {_listed(told)}, and a block on it in {_listed(group)}"
         for kind in node.tables or {}:
-            tables = [state.nodes[one].table(kind) for one in cells]
-            reserved, free = sum(one.reserved for one in tables), sum(one.free for one in tables)
-            there = sum(one.allocatable for one in tables)
-            sizes = sum(block.size for block in held if block.type == kind and {*block.numa_nodes} & {*cells})
-            if reserved != min(sizes, there) or free != there - reserved:
-                text = (
-                    f"of {kind} on NUMA nodes {','.join(map(str, cells))}, {reserved} bytes count as held and {free} "
-                    f"as free; containers hold {sizes} of {there}"
+            books = [state.nodes[one].table(kind) for one in group]
+            written = sum(one.reserved for one in books), sum(one.free for one in books)
+            there, left = sum(one.allocatable for one in books), sum(free.get((one, kind), 0) for one in group)
+            if written != (there - left, left):
+                return (
+                    f"of {kind} on NUMA nodes {_listed(group)}, {written[0]} bytes count as held and {written[1]} "
+                    f"as free; containers hold {there - left} of {there}"
                 )
-                yield finding("memory-books", text)
+    return ""
+
+
+def _listed(numbers: Iterable[int]) -> str:
+    return ",".join(map(str, numbers))
 
 
 def _check_devices(checkpoint: DeviceCheckpoint, allocatable: Allocatable | None) -> Iterator[Finding]:

@@ -14,7 +14,7 @@ from alignup.kubelet.layout import FolderFiles, open_node
 from alignup.machine.device_inventory import Device
 from alignup.machine.machine import Machine
 from kernel_trees import server
-from kubelet_faults import FAULTS, Place, newer_format
+from kubelet_faults import FAULTS, Place, mixed_groups, newer_format
 from kubelet_files import CONFIG, EXAMPLE, guaranteed, write_node, write_root
 
 GPUS = {"nvidia.com/gpu": [Device(f"gpu{i}", (i % 2,)) for i in range(4)]}
@@ -45,6 +45,15 @@ def test_each_fault_is_found_and_named(place, name):
     for one in found:
         assert all(one.to_dict().values())
         assert "\n" not in json.dumps(one.to_dict())
+
+
+def test_where_the_order_of_containers_decides_the_kubelet_may_not_start(place):
+    """Blocks on one NUMA node are in several groups: a start takes them in no order, and the last says the group."""
+    mixed_groups(place)
+    found = {one.kind: one for one in check_node(FolderFiles(place.root), {})}
+    assert set(found) == {"memory-groups", "stale-memory"}
+    assert found["memory-groups"].text == "NUMA node 0 is in the group 0, and a block on it in 0,1"
+    assert found["memory-groups"].effect.startswith("at some starts the kubelet does not start: ")
 
 
 def test_a_newer_kubelet_takes_the_format_of_a_gate_that_is_off(place):
