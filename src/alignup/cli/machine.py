@@ -17,6 +17,7 @@ from alignup.cli.failures import complain
 from alignup.cli.inputs import Pictures
 from alignup.cli.terminal import Table, can_write, make_console, nodes_text, print_json, print_whole, runs, safe
 from alignup.errors import InputError
+from alignup.machine.catalog import catalog_entries
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.load import HERE
 from alignup.machine.machine import Machine, summary
@@ -81,7 +82,7 @@ def command(
     if pictures.take_the_output:
         return
     if distances:
-        show_distances(loaded, as_json=as_json)
+        show_distances(title, loaded, as_json=as_json)
     elif as_json:
         print_json(loaded.to_dict())
     else:
@@ -262,8 +263,8 @@ def pci_words(device: PciDevice) -> str:
     return f"{device.address} {kind_of(device)} {name}{near}{link}"
 
 
-def show_distances(loaded: LoadedMachine, *, as_json: bool) -> None:
-    """Print how far PCI devices are apart, and which CPUs and NUMA node each is near."""
+def show_distances(title: str, loaded: LoadedMachine, *, as_json: bool) -> None:
+    """Print how far PCI devices are apart, and which CPUs and NUMA node each is near; say so where no tree is known."""
     machine = loaded.machine
     tree, chosen = PciTree(machine), {device.pci or device.id for own in loaded.devices.values() for device in own}
     devices = [one for one in machine.pci_devices if one.address in chosen or one.class_.startswith(("03", "12", "02"))]
@@ -280,6 +281,9 @@ def show_distances(loaded: LoadedMachine, *, as_json: bool) -> None:
     ]
     if as_json:
         print_json({"devices": told})
+    if not tree.is_known:
+        complain(f"no PCIe tree is {'published for' if title in catalog_entries() else 'known of'} {title}")
+    if as_json or not told:
         return
     cells = (
         (

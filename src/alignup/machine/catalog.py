@@ -1,7 +1,8 @@
 """Reads the machines that come with the package, each with its devices: `catalog_data/<name>.json`.
 
-An entry has the keys of a scenario (`machine`, `devices`, `preferredSets`, `kubelet`), a `description` for readers
-of the file, and maybe `pods`.
+An entry has the keys of a scenario (`machine`, `devices`, `preferredSets`, `kubelet`), and maybe `pods`; for
+readers of the file a `description`, and `pcieTree`: who published where the devices are in the PCIe tree, or that
+nobody has.
 """
 
 from __future__ import annotations

@@ -290,18 +290,27 @@ def test_the_pcie_tree_is_drawn(alignup) -> None:
     assert [line.split(",")[0] for line in lines] == [
         "pci0000:15",
         "└─ switch 0000:16:00.0",
-        "   ├─ 0000:18:00.0 GPU NVIDIA 10de:2330",
-        "   ├─ 0000:19:00.0 GPU NVIDIA 10de:2330",
+        "   ├─ 0000:18:00.0 InfiniBand Mellanox 15b3:1021",
+        "   └─ 0000:1b:00.0 GPU NVIDIA 10de:2330",
     ]
     assert "pci0000" not in alignup("machine", "-m", "xeon-2s").out
 
 
+@pytest.mark.parametrize("name", ["align-up-article", "epyc-2s-nps4", "xeon-2s"])
+def test_a_machine_whose_tree_nobody_published_is_said(alignup, name) -> None:
+    shown = alignup("machine", "-m", name, "--distances")
+    assert (shown.status, shown.out, shown.err) == (0, "", f"alignup: no PCIe tree is published for {name}\n")
+    told = alignup("machine", "-m", name, "--distances", "--json")
+    assert (told.lines, "no PCIe tree" in told.err) == ([{"devices": []}], True)
+
+
 def test_distances_are_those_of_nvidias_table(alignup) -> None:
+    """On a DGX H100 each GPU has an adapter of its own, on a root of their own."""
     told = alignup("machine", "-m", "dgx-h100", "--distances", "--json").lines[0]["devices"]
-    first = {one["address"]: row for one, row in zip(told, told[0]["distances"], strict=True)}
-    assert (told[0]["kind"], told[0]["numaNode"], told[0]["cpus"]) == ("GPU", 0, "0-55,112-167")
-    assert [first[f"0000:{bus}:00.0"] for bus in ("18", "19", "1b", "3a", "9a")] == ["X", "PIX", "PIX", "NODE", "SYS"]
+    first = {one["address"]: row for one, row in zip(told, told[1]["distances"], strict=True)}
+    assert (told[1]["kind"], told[1]["numaNode"], told[1]["cpus"]) == ("GPU", 0, "0-55,112-167")
+    assert [first[f"0000:{bus}:00.0"] for bus in ("1b", "18", "40", "61", "9d")] == ["X", "PXB", "NODE", "NODE", "SYS"]
     shown = alignup("machine", "-m", "dgx-h100", "--distances").out
-    assert "2 PIX PIX X PIX NODE NODE NODE NODE" in words(shown)
-    assert "SYS 0000:1a:00.0 InfiniBand 0-55,112-167 0" in words(shown)
+    assert "2 NODE NODE X PXB NODE NODE NODE NODE" in words(shown)
+    assert "SYS 0000:40:00.0 InfiniBand 0-55,112-167 0" in words(shown)
     assert "PHB: one host bridge (root)" in shown

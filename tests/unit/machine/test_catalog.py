@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+from pathlib import Path
+
 import pytest
 
+from alignup.machine import catalog
 from alignup.machine.catalog import catalog_entries
 from alignup.machine.machine import Machine
+from alignup.machine.pci_devices import DISTANCES, PciTree
 
 
 def test_names_are_those_the_documentation_uses():
@@ -54,6 +60,31 @@ def test_shapes(name, nodes, cores, cpus, sockets):
 
     assert (len(machine.numa_nodes), machine.core_count, machine.cpu_count) == (nodes, cores, cpus)
     assert len(machine.sockets) == sockets
+
+
+@pytest.mark.parametrize(("name", "own", "near"), [("dgx-h100", "PXB", "NODE"), ("gb200", "NODE", "NODE")])
+def test_where_gpus_and_adapters_are_in_the_published_trees(name, own, near):
+    """A DGX H100's GPUs have an adapter each; a GB200's GPUs and adapters have roots of their own."""
+    entry = catalog_entries()[name]
+    tree, gpus, nics = PciTree(entry.machine), *(entry.devices[key] for key in ("nvidia.com/gpu", "example.com/nic"))
+
+    for (i, gpu), (j, nic) in itertools.product(enumerate(gpus), enumerate(nics)):
+        expected = own if i == j else near if gpu.numa_nodes == nic.numa_nodes else "SYS"
+        assert DISTANCES[tree.between(gpu, nic)] == expected
+        assert tree.above(gpu.pci)[-1].startswith("pci")
+
+
+@pytest.mark.parametrize("name", list(catalog_entries()))
+def test_each_entry_names_who_published_its_pcie_tree_or_that_nobody_has(name):
+    """And devices are in the tree if there is one."""
+    sources = json.loads((Path(catalog.__file__).parent / "catalog_data" / f"{name}.json").read_bytes())["pcieTree"]
+    entry = catalog_entries()[name]
+    known = PciTree(entry.machine).is_known
+
+    assert known != sources[0].startswith("None is published: ")
+    addresses = {device.address for device in entry.machine.pci_devices}
+    for device in itertools.chain.from_iterable(entry.devices.values()):
+        assert (device.pci in addresses) == known
 
 
 def test_unknown_names_are_not_there():
