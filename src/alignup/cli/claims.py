@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from alignup.cli import options
-from alignup.cli.inputs import read_bytes, read_mapping, read_resources
+from alignup.cli.inputs import read_bytes, read_claims, read_mapping, read_resources
 from alignup.errors import InputError, one_line
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from alignup.claims.on_node import Meeting
     from alignup.claims.problem import Question
     from alignup.claims.read import Resources
+    from alignup.kubelet.layout import NodeFiles
     from alignup.kubernetes.node_object import NodeObject
 
 
@@ -27,8 +28,8 @@ def command(
     *,
     resources: tuple[str, ...] = options.resources,
     root: str | None = options.file(
-        "The node: the root of its files, or an archive of `alignup node collect`; it tells labels, and where PCI "
-        "devices are.",
+        "The node: the root of its files, or an archive of `alignup node collect`; it tells labels, where PCI "
+        "devices are, and without --resources the objects of claims that were collected.",
         "--node",
         metavar="ROOT|ARCHIVE",
     ),
@@ -60,6 +61,7 @@ def command(
     from alignup.claims.gates import NEWEST, gates_of
     from alignup.claims.problem import AllocationError, Problem, question_of
     from alignup.claims.read import Resources
+    from alignup.kubelet.layout import CLAIMS, open_node
 
     lines = scenarios or selectors
     if lines is not None:
@@ -67,14 +69,19 @@ def command(
             raise click.UsageError("--scenarios and --selectors go with --json and nothing else")
         _answer_lines(lines, is_selectors=selectors is not None)
         return 0
-    if not files or not resources:
-        raise click.UsageError("--resources and a CLAIM.yaml or POD.yaml are needed")
-    known, asked = read_resources(resources), read_resources(files)
+    node_files = None if root is None else open_node(root)
+    collected = None if node_files is None or resources else node_files.read(CLAIMS)
+    if not files or not (resources or collected):
+        raise click.UsageError("needs --resources, or a --node with objects of claims, and a CLAIM.yaml or POD.yaml")
+    known = read_resources(resources)
+    if node_files is not None and collected:
+        known = read_claims({node_files.place(CLAIMS): collected})
+    asked = read_resources(files)
     known += Resources(claims=asked.claims, templates=asked.templates)
     claims = _claims(asked, known)
     if not claims:
         raise InputError.at(", ".join(files), "a ResourceClaim, or a Pod with claims", "none")
-    node, addresses = _node(root, node_object, known)
+    node, addresses = _node(node_files, node_object, known)
     question = question_of(node, known, claims, gates_of(release or NEWEST, dict(_gate(text) for text in gates)))
     try:
         problem = Problem(question)
@@ -125,17 +132,16 @@ def _claims(asked: Resources, known: Resources) -> tuple[Claim, ...]:
     return (*asked.claims, *asked.templates)
 
 
-def _node(root: str | None, node_file: str | None, known: Resources) -> tuple[NodeObject, dict[str, int]]:
+def _node(files: NodeFiles | None, node_file: str | None, known: Resources) -> tuple[NodeObject, dict[str, int]]:
     """Return the node, and the NUMA nodes of its PCI devices by address."""
-    from alignup.kubelet.layout import NODE, open_node
+    from alignup.kubelet.layout import NODE
     from alignup.kubelet.node_objects import read_node_object
     from alignup.kubelet.read import machine_of
     from alignup.kubernetes.node_object import node_object
 
     addresses: dict[str, int] = {}
     facts = None
-    if root is not None:
-        files = open_node(root)
+    if files is not None:
         devices = machine_of(files).pci_devices
         addresses = {one.address: one.numa_node for one in devices if one.numa_node is not None}
         data = files.read(NODE)

@@ -122,6 +122,11 @@ def test_claims_that_matter_on_a_node_are_collected_and_read(alignup, tmp_path, 
     (line,) = alignup("admit", "--node", target, "--json", manifest).lines
     assert [(one["device"], one["numaNodes"]) for one in line["claims"]["devices"]] == [("d0", [0])]
     assert "claims" not in alignup("admit", "--node", ARCHIVE, "--json", manifest).lines[0]
+    assert "n/d0, NUMA node 0" in alignup("claims", "--node", target, manifest).out
+    others = write("others.json", {"kind": "List", "items": [slice_of([1]), class_of(), template()]})
+    assert "n/d0, NUMA node 1" in alignup("claims", "--node", target, "--resources", others, manifest).out
+    without = alignup("claims", "--node", ARCHIVE, manifest)
+    assert (without.status, "needs --resources, or a --node with objects" in without.err) == (2, True)
 
 
 def allocated(node, device):
