@@ -153,6 +153,7 @@ def lease(
     machine: str | Machine = HERE,
     device_resources: Sequence[str] = (),
     inventory: Mapping[str, Any] | None = None,
+    resources: Sequence[Mapping[str, Any]] = (),
     state: str | os.PathLike[str] | None = None,
     wait: float | None = None,
     kubelet_version: str | None = None,
@@ -172,13 +173,14 @@ def lease(
     Args:
         cpus: how many whole CPUs.
         memory: bytes, or a Kubernetes quantity such as `8Gi`.
-        devices: how many by resource.
+        devices: how many by resource; by a claim of `resources` with `resourceclaim/` before its name.
         policy: how well they must be aligned: none, best-effort, restricted or single-numa-node.
         name: what `alignup ps` shows; made up if not given.
         bind: whether to bind the calling thread; only on the machine at hand.
         machine: `/` for the machine at hand, or anything else that `--machine` takes, or a record.
         device_resources: PCI devices of resources, as in `nvidia.com/gpu=10de:*`.
         inventory: devices of resources, as in `{"nvidia.com/gpu": [{"id": "gpu0", "numa": [0]}]}`.
+        resources: the objects of claims (DRA), each as `kubectl get -o json` prints it.
         state: the file of leases; by default in the user's XDG state directory.
         wait: how many seconds to wait at most until it can be had, in order of arrival (`math.inf`: as long as it
             takes); None: not at all.
@@ -194,11 +196,19 @@ def lease(
     )
     check_wait(wait, "wait")
 
-    def load(resources: list[str]) -> Site:
-        return load_site(machine, resources=resources, selectors=device_resources, devices=inventory)
+    def load(wanted: list[str]) -> Site:
+        from alignup.claims.read import resources_of  # noqa: PLC0415  # few leases have claims
 
-    given = (("machine", machine != HERE), ("device_resources", device_resources), ("inventory", inventory))
-    told = ", ".join(argument for argument, value in given if value)
+        claims = resources_of(resources, "resources") if resources else None
+        return load_site(machine, resources=wanted, selectors=device_resources, devices=inventory, claims=claims)
+
+    given = {
+        "machine": machine != HERE,
+        "device_resources": device_resources,
+        "inventory": inventory,
+        "resources": resources,
+    }
+    told = ", ".join(argument for argument, value in given.items() if value)
     source = open_source(Path(state) if state is not None else None, _warn, load, told)
     taken = _take(request, source, wait)
     # nobody can be bound to CPUs of another machine

@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+import alignup
 import leasing
 from alignup.claims.read import resources_of
 from alignup.errors import AllocationError, InputError
@@ -103,3 +104,22 @@ def test_parts_have_devices_of_claims_and_a_part_can_be_taken():
     assert (lease.cpus, lease.devices) == (parts[1].cpus, parts[1].devices)
     with pytest.raises(AllocationError):
         books.ask(asked("b", part=PartOf(1, 2), devices={ONE: 1}))
+
+
+def test_a_process_takes_a_lease_with_a_claim(tmp_path, monkeypatch):
+    """As `alignup run --resources` does; beside an agent, which knows its own objects, that is refused."""
+    objects = [slice_of((1, 0)), class_of(), claim_named("one")]
+    given = {"machine": leasing.machine(), "inventory": {}, "policy": "single-numa-node", "resources": objects}
+    state = tmp_path / "leases.json"
+    with alignup.lease(cpus=2, devices={ONE: 1}, state=state, **given) as held:
+        (device,) = held.devices[ONE]
+        assert held.numa_nodes == {f"{DRIVER}/n/d0": (1,), f"{DRIVER}/n/d1": (0,)}[device]
+        with alignup.lease(devices={ONE: 1}, state=state, **given) as other:
+            assert other.devices[ONE] != held.devices[ONE]
+            with pytest.raises(AllocationError, match="devices of one/0"):
+                alignup.lease(devices={ONE: 1}, state=state, **given)
+    with pytest.raises(InputError, match=r"at resources"):
+        alignup.lease(devices={ONE: 1}, state=state, **{**given, "resources": [{"kind": "ResourceSlice"}]})
+    monkeypatch.setenv("ALIGNUP_AGENT", str(tmp_path / "agent.sock"))
+    with pytest.raises(InputError, match="nothing beside the agent"):
+        alignup.lease(devices={ONE: 1}, resources=objects)
