@@ -114,10 +114,10 @@ def read_pods(names: Iterable[str]) -> list[PodDocument]:
     Raises:
         InputError: a file has no pods.
     """
-    from alignup.kubernetes.pod_documents import read_pod_documents
+    from alignup.kubernetes.pod_documents import read_pods
     from alignup.text.documents import TEXT_LIMIT
 
-    return [one for name in names for one in read_pod_documents(read_bytes(name, TEXT_LIMIT), name)]
+    return read_pods((read_bytes(name, TEXT_LIMIT), name) for name in names)
 
 
 def read_resources(names: Iterable[str]) -> Resources:

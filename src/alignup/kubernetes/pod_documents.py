@@ -100,29 +100,45 @@ class _Template(Record):
 
 
 def read_pod_documents(text: str | bytes, source: str) -> list[PodDocument]:
-    """Return the pods in a text, in order; objects that make none are told in a warning, as are unknown keys of pods.
+    """Return the pods in a text, in order: see `read_pods`."""
+    return read_pods([(text, source)])
 
-    A pod whose RuntimeClass is in the text and names a policy, by the annotation `POLICIES`, gets it as its own.
+
+def read_pods(texts: Iterable[tuple[str | bytes, str]]) -> list[PodDocument]:
+    """Return the pods in some texts, in order; objects that make none are told in a warning, as are unknown keys.
+
+    A pod whose RuntimeClass is in any of the texts and names a policy, by the annotation `POLICIES`, gets it as its
+    own.
 
     Args:
-        text: YAML with any number of documents, JSON, or JSON lines: Pods, Lists, and whatever has templates of pods.
-        source: the name of the text in errors and warnings.
+        texts: each YAML with any number of documents, JSON, or JSON lines: Pods, Lists, whatever has templates of pods,
+            or RuntimeClasses that name policies; with its name in errors and warnings.
 
     Raises:
-        InputError: the text is no YAML or JSON, has no pods, or something else than Kubernetes objects.
+        InputError: a text is no YAML or JSON, has none of these, or something else than Kubernetes objects; or there
+            is no pod in any.
     """
-    documents = read_documents(text, source)
     found: list[PodDocument] = []
-    ignored: Counter[str] = Counter()
     classes: dict[str, str] = {}
-    for number, document in enumerate(documents, 1):
-        with errors_in(f"document {number} of {source}" if len(documents) > 1 else source):
-            found += _found(document, "", ignored, classes)
-    if ignored:
-        kinds = ", ".join(f"{kind} ({count})" if count > 1 else kind for kind, count in ignored.items())
-        warn(f"{source}: ignored objects that make no pods: {kinds}")
+    sources = []
+    for text, source in texts:
+        documents = read_documents(text, source)
+        pods: list[PodDocument] = []
+        ignored: Counter[str] = Counter()
+        named: dict[str, str] = {}
+        for number, document in enumerate(documents, 1):
+            with errors_in(f"document {number} of {source}" if len(documents) > 1 else source):
+                pods += _found(document, "", ignored, named)
+        if ignored:
+            kinds = ", ".join(f"{kind} ({count})" if count > 1 else kind for kind, count in ignored.items())
+            warn(f"{source}: ignored objects that make no pods: {kinds}")
+        if not pods and not named:
+            raise InputError(f"there is no Pod in {source}")
+        found += pods
+        classes |= named
+        sources.append(source)
     if not found:
-        raise InputError(f"there is no Pod in {source}")
+        raise InputError(f"there is no Pod in {', '.join(sources)}")
     return [_with_policy(one, classes.get(one.runtime_class)) for one in _generated(found)]
 
 

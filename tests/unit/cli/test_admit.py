@@ -446,6 +446,22 @@ def test_a_runtime_class_among_the_manifests_names_a_policy_for_its_pods(alignup
         assert said == (set() if beyond else {"c", "d"})
 
 
+def test_a_runtime_class_may_be_in_a_file_of_its_own(alignup, write) -> None:
+    """Before its pods or behind them; alone it is nothing to admit."""
+    containers = [{"name": "c", "resources": {"limits": {"cpu": "130", "memory": "1Gi"}}}]
+    pod = {"kind": "Pod", "metadata": {"name": "p"}, "spec": {"runtimeClassName": "loose", "containers": containers}}
+    loose = {"name": "loose", "annotations": {"alignup.dev/policies": "best-effort"}}
+    kind = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "handler": "runc", "metadata": loose}
+    files = [write("pod.json", pod), write("class.json", kind)]
+    words = ("admit", "-m", "dgx-h100", "--config", write("config.json", WIDE))
+    for order in (files, files[::-1]):
+        assert alignup(*words, *order, "--beyond-kubelet").status == 0
+        ignored = alignup(*words, *order)
+        assert (ignored.status, "alignup.dev/policies is ignored, as by a kubelet" in ignored.err) == (1, True)
+    alone = alignup(*words, files[1], files[1], "--beyond-kubelet")
+    assert alone.complains(f"there is no Pod in {files[1]}, {files[1]}")
+
+
 WIDE = {
     "kind": "KubeletConfiguration",
     "apiVersion": "kubelet.config.k8s.io/v1beta1",
