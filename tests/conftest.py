@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
+import sys
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from strategies import QUICK
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
 # read when grpc is imported, whose handlers of forks end the children of a process with threads of grpc
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
@@ -22,6 +26,17 @@ os.environ["SSL_CERT_FILE"] = os.environ["SSL_CERT_DIR"] = os.devnull
 
 # the width of the window from which the tests are started; workers of pytest-xdist get one that nobody has
 os.environ.pop("COLUMNS", None)
+
+# tests write tens of thousands of small files, many of which are synchronized with a disk, where there is one
+MEMORY = Path("/dev/shm")  # noqa: S108 - tempfile makes a folder of our own there
+if "TMPDIR" not in os.environ and os.access(MEMORY, os.W_OK):
+    there = os.statvfs(MEMORY)
+    if there.f_bavail * there.f_frsize > 1 << 30 and not there.f_flag & os.ST_NOEXEC:
+        os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
+
+# hundreds of tests start the program, and each process collects all tests: they are compiled once
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 settings.register_profile("any load", max_examples=QUICK, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("nightly", settings.get_profile("any load"), max_examples=40 * QUICK)
@@ -39,6 +54,17 @@ LONGEST = (
     "tests/test_pages.py",
 )
 """Files that take longest: begun first, so that no process ends alone with one of them."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """Make thousands of tests without looking for garbage among them, then and later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @pytest.hookimpl(trylast=True)

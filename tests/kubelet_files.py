@@ -177,8 +177,9 @@ def answers(node):
 
 
 def write_root(root, files=None):
-    """Write a machine and a kubelet's configuration beneath a folder."""
-    write(root, files or server())
+    """Write a machine and a kubelet's configuration beneath a folder, without the caches of single cores."""
+    files = files or server()
+    write(root, {path: text for path, text in files.items() if "/index0/" not in path and "/index1/" not in path})
     state = root / "var/lib/kubelet"
     (state / "device-plugins").mkdir(parents=True)
     (root / "podresources").mkdir()

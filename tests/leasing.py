@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -68,15 +69,21 @@ def put(file, *leases, waiting=(), machine=None):
         change.table = LeaseTable(machine or table.machine, (*table.leases, *leases), (*table.waiting, *waiting))
 
 
+@cache
+def placing_folder():
+    """Return the folder of the one file for all: where there is none yet, all processes are asked for their leases."""
+    return TemporaryDirectory()
+
+
 class Placer:
-    """Places one request as a command without an agent does: in a file of leases of its own."""
+    """Places one request as a command without an agent does: in a file of leases."""
 
     def __init__(self, site, request):
         self.site = site
         self.request = request
 
     def place(self, holder, name, command, leases):
-        with TemporaryDirectory() as folder:
-            file = LeaseFile(Path(folder) / "leases.json", pytest.fail)
-            put(file, *leases, machine=self.site.identity)
-            return acquire(file, self.site, Claim(self.request, holder, command=command, name=name))
+        file = LeaseFile(Path(placing_folder().name) / "leases.json", pytest.fail)
+        with file.change() as change:
+            change.table = LeaseTable(self.site.identity, tuple(leases))
+        return acquire(file, self.site, Claim(self.request, holder, command=command, name=name))

@@ -16,7 +16,7 @@ from alignup.replay import replay
 from exponential import scenario
 from model import best_of_folding, hint_list, merge
 
-SCENARIOS = 40
+SCENARIOS = 20
 TOO_MANY = 10**7
 """Permutations that take the kubelet more than two seconds: it walks three million a second."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from fnmatch import fnmatch
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -94,14 +95,22 @@ def modules() -> dict[str, Path]:
 MODULES = modules()
 
 
+@cache
+def parsed(name: str) -> ast.Module:
+    """Return the syntax tree of a module."""
+    return ast.parse(MODULES[name].read_text(encoding="utf-8"))
+
+
 def imports_of(name: str) -> list[Import]:
     """Return what a module imports from this package."""
     found: list[Import] = []
 
     def walk(node: ast.AST, kind: str) -> None:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        if isinstance(node, ast.expr):
+            return  # holds no statement
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             kind = "function"
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
             for child in node.body:
                 walk(child, "types")
             for child in node.orelse:
@@ -111,7 +120,7 @@ def imports_of(name: str) -> list[Import]:
         for child in ast.iter_child_nodes(node):
             walk(child, kind)
 
-    walk(ast.parse(MODULES[name].read_text(encoding="utf-8")), "module")
+    walk(parsed(name), "module")
     return found
 
 
@@ -128,7 +137,10 @@ def targets(node: ast.AST) -> set[str]:
     return {name if name in MODULES else name.rpartition(".")[0] for name in within}
 
 
-IMPORTS = [found for name in MODULES for found in imports_of(name)]
+@cache
+def imports() -> list[Import]:
+    """Return what all modules import from this package."""
+    return [found for name in MODULES for found in imports_of(name)]
 
 
 def rank(name: str) -> int:
@@ -161,14 +173,14 @@ def test_every_room_has_its_place() -> None:
 
 
 def test_no_import_points_upwards() -> None:
-    upward = [found for found in IMPORTS if rank(found.target) > rank(found.module) and not allowed(found)]
+    upward = [found for found in imports() if rank(found.target) > rank(found.module) and not allowed(found)]
     assert upward == []
 
 
 def test_no_imports_run_in_a_circle() -> None:
     """Neither those of modules nor those for annotations; inside functions only conveniences may close one."""
     graph: dict[str, set[str]] = {name: set() for name in MODULES}
-    for found in IMPORTS:
+    for found in imports():
         if not allowed(found) and found.target != found.module:
             graph[found.module].add(found.target)
     assert circle(graph) == []
@@ -176,7 +188,7 @@ def test_no_imports_run_in_a_circle() -> None:
 
 def test_rooms_of_one_height_know_each_other_in_one_direction_at_most() -> None:
     sideways: dict[str, set[str]] = {}
-    for found in IMPORTS:
+    for found in imports():
         source, target = found.module.partition(".")[0], found.target.partition(".")[0]
         if source != target and rank(source) == rank(target) and not allowed(found):
             sideways.setdefault(source, set()).add(target)
@@ -187,23 +199,23 @@ def test_rooms_import_nothing_by_themselves() -> None:
     """To import a module of a room costs that module alone."""
     filled = {
         found.module
-        for found in IMPORTS
+        for found in imports()
         if found.module and found.kind == "module" and MODULES[found.module].name == "__init__.py"
     }
     assert filled == FILLED_ROOMS.keys()
 
 
 def test_no_exception_outlives_its_reason() -> None:
-    late = [found for found in IMPORTS if found.kind == "function"]
+    late = [found for found in imports() if found.kind == "function"]
     assert [name for name in CONVENIENCE if not any(named(found, [name]) for found in late)] == []
-    types = {(found.module, found.target) for found in IMPORTS if found.kind == "types"}
+    types = {(found.module, found.target) for found in imports() if found.kind == "types"}
     assert TYPES_ONLY.keys() <= types
 
 
 def test_conveniences_tie_few_files_together() -> None:
     """The files of all circles that exist at run time, late imports and conveniences counted."""
     graph: dict[str, set[str]] = {name: set() for name in MODULES}
-    for found in IMPORTS:
+    for found in imports():
         if found.kind != "types" and found.target != found.module:
             graph[found.module].add(found.target)
     reached = {name: reachable(graph, name) for name in graph}
@@ -225,8 +237,8 @@ def reachable(graph: dict[str, set[str]], start: str) -> set[str]:
 def test_private_names_stay_in_their_module() -> None:
     found = {
         (name, alias.name)
-        for name, path in MODULES.items()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for name in MODULES
+        for node in ast.walk(parsed(name))
         if isinstance(node, ast.ImportFrom) and node.module != "__future__"
         for alias in node.names
         if alias.name.startswith("_")

@@ -10,7 +10,7 @@ from threading import Event
 import numpy as np
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import alignup
@@ -23,6 +23,7 @@ from alignup.node import Node
 from cluster_files import TOPOLOGY, node_line, pod_manifest
 from fakes import Saying, Wrapped, hint
 from machines import machine_of
+from strategies import examples
 
 GIBI = 1 << 30
 
@@ -488,7 +489,7 @@ def test_an_update_keeps_one_default_of_exclusivity():
     assert alone.nodes == (preferred,)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     seed=st.integers(0, 1 << 20),
     wanted=st.lists(st.integers(0, 12), min_size=1, max_size=4),

@@ -57,7 +57,7 @@ def test_folding_agrees_with_the_product(case: Any) -> None:
     assert model.best_of_folding(filled, numa_nodes, distances) == model.best_of_product(filled, numa_nodes, distances)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.data_too_large, HealthCheck.too_slow])
+@settings(examples(60), suppress_health_check=[HealthCheck.data_too_large, HealthCheck.too_slow])
 @given(st.sampled_from(POLICIES[1:]), st.integers(4, 20), st.integers(0, 2**32), st.booleans())
 @example("best-effort", 6, 0, False)
 @example("best-effort", 7, 0, False)

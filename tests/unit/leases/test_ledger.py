@@ -22,6 +22,7 @@ from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device
 from alignup.processes.identity import identify
 from leasing import Placer
+from strategies import examples
 
 ME = identify(os.getpid())
 OWNER, ANN, BOB = 500, 1000, 1001
@@ -318,7 +319,7 @@ class AsWithoutAnAgent(RuleBasedStateMachine):
 
 
 TestAsWithoutAnAgent = AsWithoutAnAgent.TestCase
-TestAsWithoutAnAgent.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
+TestAsWithoutAnAgent.settings = settings(examples(60), stateful_step_count=20)
 
 
 def waiting_for(books, lease_id, *, above=(), uid=ANN, **wishes):
@@ -431,7 +432,7 @@ def test_a_closed_ledger_gives_nothing_new():
     assert books.free("a") == lease
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     st.lists(st.integers(1, 6), min_size=1, max_size=4),
     st.integers(2, 16),

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import leasing
@@ -16,6 +16,7 @@ from alignup.leases.request import PartOf, make_request
 from alignup.machine.machine import Machine
 from alignup.processes.identity import identify
 from leasing import Placer
+from strategies import examples
 
 GI = leasing.GI
 SITE = leasing.site()
@@ -162,7 +163,7 @@ wishes = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.tuples(wishes, st.booleans()), max_size=12))
 def test_nothing_is_ever_given_twice(steps):
     """Whoever comes and goes; and each gets just what it asked for, or a sentence."""

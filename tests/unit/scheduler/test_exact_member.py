@@ -6,7 +6,7 @@ import json
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -14,6 +14,7 @@ from alignup.errors import AlignupError, InputError
 from alignup.scheduler.members import ExactMember
 from alignup.scheduler.objects import WatchedPod, decode_pod
 from alignup.scheduler.report import Description, Holdings, decode_holdings, holdings_of, restored_node
+from strategies import examples
 from watched import READER, description, pod_object, watched
 
 EMPTY = Description().template(json.dumps(description()), {})
@@ -197,7 +198,7 @@ STEPS = st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["come", "go", "re
 SIZES = ({"cpu": 1}, {"cpu": 2, "gpu": 1}, {"cpu": 3, "memory": "3Gi"}, {"cpu": 4}, {"gpu": 1}, {"memory": "6Gi"})
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(STEPS)
 def test_after_a_report_the_copy_is_the_kubelet_whatever_happened_before(steps) -> None:
     """A kubelet that admits and frees in the order of events, and reports now and then."""

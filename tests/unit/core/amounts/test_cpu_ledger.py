@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import model
@@ -13,6 +13,7 @@ import model_assignment
 from alignup.core.amounts.cpu_ledger import CpuCapacity, CpuLedger, CpuShortage
 from alignup.providers.cpu.topology import cpu_topology
 from cpu_machines import grid, machines, odd_machines
+from strategies import examples
 
 
 def ledger(nodes=2, cores=2, reserved=0, **options):
@@ -73,7 +74,7 @@ def expected_choice(capacity, given, request, reusable, mask, **options):
     return chosen
 
 
-@settings(max_examples=80)
+@examples(80)
 @given(machine=machines(even=True), seed=st.integers(0, 2**32), spreads=st.booleans(), by_l3=st.booleans())
 def test_the_ledger_follows_the_plain_model(machine, seed, spreads, by_l3):
     """Hints, choices, counts by node; CPUs that are given and those that are free are all there are."""
@@ -104,7 +105,7 @@ def test_the_ledger_follows_the_plain_model(machine, seed, spreads, by_l3):
         assert compiled.free_by_node() == tuple(left)
 
 
-@settings(max_examples=80)
+@examples(80)
 @given(machine=odd_machines(), seed=st.integers(0, 2**32), full=st.booleans(), strict=st.booleans())
 def test_nothing_is_lost_on_odd_machines(machine, seed, full, strict):
     """Whatever is given and taken back: counts are those of the sets, and what has come back is free again."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import model
 from alignup.core.amounts.device_ledger import DeviceInventory, DeviceLedger, DeviceShortage
 from model_devices import Devices, first
+from strategies import examples
 
 
 def ledger(nodes=2, places=(1, 1, 2, 2), given=0):
@@ -82,7 +83,7 @@ class Both:
         assert (compiled.given, compiled.free) == (plain.given, plain.free)
 
 
-@settings(max_examples=80)
+@examples(80)
 @given(seed=st.integers(0, 2**32), nodes=st.integers(1, 6), count=st.integers(1, 12))
 def test_the_ledger_follows_the_plain_model(seed, nodes, count):
     """Hints, choices with and without a plugin, shortages; devices that are sick, gone, or near to no node."""
@@ -99,7 +100,7 @@ def test_more_devices_than_a_word_has_bits(nodes, count):
         both.step()
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(data=st.data(), count=st.integers(1, 80))
 def test_given_and_free_are_all_there_is(data, count):
     """The counts by place are those of the sets, whatever is given twice or taken back unasked."""

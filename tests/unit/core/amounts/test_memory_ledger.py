@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import model
@@ -18,6 +18,7 @@ from alignup.core.amounts.memory_ledger import (
     MemoryShortage,
 )
 from model_memory import Held, Memory
+from strategies import examples
 
 KINDS = ("hugepages-2Mi", "memory")
 
@@ -101,7 +102,7 @@ class Both:
         assert state_of(self.ledger) == state_of(self.plain)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(seed=st.integers(0, 2**32), nodes=st.integers(1, 5), bindings_stay=st.booleans())
 def test_the_ledger_follows_the_plain_model(seed, nodes, bindings_stay):
     """Hints, choices, shares, shortages and bindings; and when all have gone, everything is free again."""
@@ -122,7 +123,7 @@ def test_beyond_eight_nodes_the_rules_are_the_same(seed):
         both.step()
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(seed=st.integers(0, 2**32))
 def test_what_is_given_and_what_is_free_is_all_there_is(seed):
     """For every type and node, whoever came and went."""
@@ -137,7 +138,7 @@ def test_what_is_given_and_what_is_free_is_all_there_is(seed):
             assert tuple(left) == there
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(seed=st.integers(0, 2**32))
 def test_a_copy_is_independent_and_can_be_assigned(seed):
     """Whatever happens to one is unseen by the other, until it is assigned."""

@@ -7,7 +7,7 @@ import pickle
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from alignup.core.cpu.topology import CpuTopology
@@ -15,12 +15,13 @@ from alignup.machine.cpuset import CPUSet
 from alignup.machine.machine import Core
 from alignup.providers.cpu.topology import cpu_topology
 from cpu_machines import grid, machine_of, odd_machines
+from strategies import examples
 
 SPARSE = machine_of([[Core((3, 70), 0), Core((4, 64), 0)], [Core((1000, 65535), 1), Core((1001, 40000), 1)]])
 
 
 @given(odd_machines(), st.data())
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_as_many_as_are_free_are_the_free_ones(machine, data):
     topology = cpu_topology(machine)
     numbers = list(CPUSet.from_int(topology.cpus))

@@ -21,7 +21,7 @@ from alignup import BitMask, HintList, Merger, TopologyHint, make_policy
 from alignup.topology_manager.hints import feasible_hints
 from fakes import hint
 from model import is_better
-from strategies import POLICIES, distance_matrices, pairs, requests
+from strategies import POLICIES, distance_matrices, examples, pairs, requests
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -134,7 +134,7 @@ def check_kinds(case: Any) -> None:
     assert (int(best.affinity or 0), best.preferred) == best_by_counts(machine, lists, distances)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(machines_of_kinds())
 def test_a_machine_of_a_few_kinds_of_nodes_is_searched_through(case: Any) -> None:
     """Up to 64 nodes: the answer is that of all vectors of counts, filled from the lowest nodes, and exact."""
@@ -250,7 +250,7 @@ def check_wide(policy: str, case: Any) -> None:
     assert model.compiled(policy, numa_nodes, providers[::-1], distances) == merged
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(examples(60), suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(POLICIES), wide_cases(largest=9))
 def test_a_wide_merge_is_that_of_enumeration(policy: str, case: Any) -> None:
     """Lists that are only described give the answer that all their masks would give."""
@@ -333,7 +333,7 @@ def check_padded(policy: str, case: Any) -> None:
     assert padded_answer(policy, requested, numa_nodes, at, strict, distances) == small
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(examples(100), suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(POLICIES[1:]), padded_cases())
 def test_useless_nodes_change_nothing(policy: str, case: Any) -> None:
     """On 12 to 64 nodes, of which all but a few are useless, the answer is the small machine's."""

@@ -128,8 +128,8 @@ def check_causes(case: dict[str, Any]) -> int:
 
 
 def test_without_its_cause_the_verdict_is_another() -> None:
-    cases = [case for case in vectors("admission") if "configError" not in case][:60]
-    assert sum(map(check_causes, cases)) > 50
+    cases = [case for case in vectors("admission") if "configError" not in case][:30]
+    assert sum(map(check_causes, cases)) > 25
 
 
 @pytest.mark.slow
