@@ -43,12 +43,17 @@ def made_state(nodes: int) -> ClusterState:
     return made
 
 
+async def no_budgets() -> tuple[()]:
+    """Return the disruption budgets of the cluster: none."""
+    return ()
+
+
 async def main(nodes: int) -> None:
     """Serve until ended."""
     state = made_state(nodes)
     extender = SimpleNamespace(
         answers=Answers(state), state=state, clock=time.monotonic, is_synced=True, followers=(),
-        check_ready=lambda: None, tell=lambda *_: None,
+        check_ready=lambda: None, tell=lambda *_: None, budgets=no_budgets,
         read=PodDecoder().reader.read,
     )  # fmt: skip
     keep_from_collection()  # as the command does
