@@ -458,8 +458,7 @@ def _found(text: str, pattern: str, limit: int = -1) -> list[str]:
     choices = min(sum(map(pattern.count, "?|")), 30)
     if (len(text) + 1) ** (repeats + 1) * 2**choices > _MOST_EFFORT:
         raise NotUnderstood(f"matching that may take long: {pattern!r} on {len(text)} characters")
-    matches = islice(_pattern(pattern).finditer(text), None if limit < 0 else limit)
-    return [match[0] for match in matches]
+    return [match[0] for match in islice(_pattern(pattern).finditer(text), None if limit < 0 else limit)]
 
 
 def _within(text: str, *places: int) -> None:

@@ -353,8 +353,7 @@ def _smallest(there: int, fixed: int, can: Callable[[int], bool]) -> list[int]:
     """
     found: list[int] = []
     bits = [bit for bit in range(there.bit_length()) if there >> bit & 1]
-    sizes = range(len(bits) + 1) if len(bits) <= _MOST_LISTED else (0, 1, 2, len(bits))
-    for size in sizes:
+    for size in range(len(bits) + 1) if len(bits) <= _MOST_LISTED else (0, 1, 2, len(bits)):
         for chosen in combinations(bits, size):
             mask = sum(1 << bit for bit in chosen)
             if not fixed & ~mask and all(one & ~mask for one in found) and can(mask):
@@ -416,8 +415,7 @@ def foretell(node: _Node, pod: Pod, *, suggest: bool = True) -> Meeting | None:
 
 def _tried(node: _Node, pod: Pod, provider: ClaimProvider) -> tuple[bool, bool | None]:
     """Return whether a node would admit a pod with claims as a provider has them, and whether they would meet."""
-    trial = node.copy(wrap=lambda one: provider if isinstance(one, ClaimProvider) else one)
-    admission = trial.admit(pod)
+    admission = node.copy(wrap=lambda one: provider if isinstance(one, ClaimProvider) else one).admit(pod)
     return bool(admission), provider.do_meet(pod, admission.containers) if admission else None
 
 

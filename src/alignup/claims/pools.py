@@ -127,8 +127,7 @@ def _counters(
     counters: dict[str, dict[str, int]] = {
         one.name: {name: counter.value for name, counter in one.counters.items()} for one in shared
     }
-    uses = [use for one in (*here, *elsewhere) for device in one.devices for use in device.consumes_counters]
-    for use in uses:
+    for use in [use for one in (*here, *elsewhere) for device in one.devices for use in device.consumes_counters]:
         if use.counter_set not in counters:
             return {}, f"counter set {use.counter_set} not found"
         missing = use.counters.keys() - counters[use.counter_set].keys()

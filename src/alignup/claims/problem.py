@@ -312,14 +312,12 @@ class Problem:
         candidate = self.devices[index]
         if candidate.device.binding_conditions and not self.gates.binding_conditions:
             return False
-        claim = self.claims[way.claim]
         for owner, selectors in (
             (f"class {way.device_class.name}", way.device_class.selectors),
-            (f"claim {claim}", way.wanted.selectors),
+            (f"claim {self.claims[way.claim]}", way.wanted.selectors),
         ):
             for number, selector in enumerate(selectors):
-                expression = selector.cel.expression if selector.cel is not None else ""
-                answer = self._answer(expression, index)
+                answer = self._answer(selector.cel.expression if selector.cel is not None else "", index)
                 if isinstance(answer, Exception):
                     return self._error(answer, f"{owner}: selector #{number}", candidate)
                 if not answer:
@@ -362,8 +360,7 @@ class Problem:
             EvaluationError: they cannot read it.
         """
         candidate = self.devices[index]
-        attributes = candidate.device.attributes.values()
-        if not self.gates.list_selectors and any(value.is_list for value in attributes):
+        if not self.gates.list_selectors and any(value.is_list for value in candidate.device.attributes.values()):
             raise EvaluationError("unsupported attribute value")
         if index not in self._variables:
             self._variables[index] = variables_of(candidate.id.driver, candidate.device)
@@ -416,8 +413,7 @@ class Problem:
         for index, candidate in enumerate(self.devices):
             answer: int | AllocationError = 0
             needed: dict[str, int] | None = {}
-            is_free = way.is_admin or not self.taken[index]
-            if is_free or way.everything is not None:
+            if way.is_admin or not self.taken[index] or way.everything is not None:
                 answer = self._matches(way, index)
             if answer is True and gates.consumable_capacity:
                 found = self._amounts(way, index)
@@ -466,8 +462,7 @@ class Problem:
         uses = [_uses(candidate.device, candidate.pool, numbers) for candidate in self.devices]
         self._counter_names = list(numbers)
         # in 1.36, pools of one name share counters
-        old = self.gates.is_before_37
-        keys = [(self.pools[place].name if old else place, name) for place, _, name in numbers]
+        keys = [(self.pools[place].name if self.gates.is_before_37 else place, name) for place, _, name in numbers]
         names = {key: family for family, key in enumerate(dict.fromkeys(keys))}
         self.families = [names[key] for key in keys]
         units = [0] * len(names)

@@ -236,8 +236,7 @@ def _claim(found: _Object, place: str) -> Claim:
 
 def _template(document: object, place: str) -> Claim:
     found = _object(document, place)
-    inner = decode(found.spec, _Object, f"{place}: spec")
-    return _claim(_Object(found.metadata, inner.spec), f"{place}: spec")
+    return _claim(_Object(found.metadata, decode(found.spec, _Object, f"{place}: spec").spec), f"{place}: spec")
 
 
 _READERS: Final[Mapping[str, Any]] = {
@@ -255,9 +254,7 @@ def without_nulls(value: Any, depth: int = 0) -> Any:
         raise InputError(f"expected an object of at most {_DEEPEST} levels, got more")
     if isinstance(value, Mapping):
         return {key: without_nulls(inner, depth + 1) for key, inner in value.items() if inner is not None}
-    if isinstance(value, list):
-        return [without_nulls(inner, depth + 1) for inner in value]
-    return value
+    return [without_nulls(inner, depth + 1) for inner in value] if isinstance(value, list) else value
 
 
 def claims_of_pod(pod: Pod, resources: Resources) -> tuple[Claim, ...]:

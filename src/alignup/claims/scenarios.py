@@ -110,12 +110,12 @@ def answer_selector(line: object, place: str) -> Mapping[str, Any]:
     wire = decode(without_nulls(line), _Selector, place)
     device = decode({"name": "", **wire.device}, Device, f"{place}: device", own=Amount)
     program = program_of(wire.expression)
-    if isinstance(program, CompileError):
-        return {"name": wire.name, "compileError": str(program)}
-    if isinstance(program, NotUnderstood):
-        return {"name": wire.name, "notUnderstood": str(program)}
     try:
+        if isinstance(program, Exception):
+            raise program
         return {"name": wire.name, "match": program.matches(variables_of(wire.driver, device))[0]}
+    except CompileError as error:
+        return {"name": wire.name, "compileError": str(error)}
     except (EvaluationError, CostExceededError) as error:
         return {"name": wire.name, "error": str(error)}
     except NotUnderstood as error:

@@ -163,20 +163,15 @@ def _values(problem: Problem, claim: Claim, constraint: Constraint) -> str:
 
 def _shown(problem: Problem, number: int, index: int, bit: int) -> str:
     """Return the value that a bit stands for, as far as a device tells."""
-    constraint = problem.constraints[number][1]
-    candidate = problem.devices[index]
-    value = attribute_of(
-        candidate.device, candidate.id.driver, constraint.match_attribute or constraint.distinct_attribute or ""
-    )
-    if value is None or value.is_list:
-        return f"value {bit + 1}"
-    return str(value.values[0])
+    constraint, candidate = problem.constraints[number][1], problem.devices[index]
+    name = constraint.match_attribute or constraint.distinct_attribute or ""
+    value = attribute_of(candidate.device, candidate.id.driver, name)
+    return f"value {bit + 1}" if value is None or value.is_list else str(value.values[0])
 
 
 def _tolerations(question: Question, claim: Claim, request: Request, before: tuple[Claim, ...]) -> tuple[str, ...]:
     """Return whether it would help to tolerate the taints of devices."""
-    everything = (Toleration(operator="Exists"),)
-    tolerant = all_ways(request, lambda one: changed(one, tolerations=everything))
+    tolerant = all_ways(request, lambda one: changed(one, tolerations=(Toleration(operator="Exists"),)))
     alone = changed(claim, requests=(tolerant,), constraints=())
     return ("tolerate the taints of the devices",) if _works(question, claims=(*before, alone)) else ()
 

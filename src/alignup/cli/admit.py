@@ -181,7 +181,7 @@ def say_what_is_ignored(loaded: LoadedNode, pods: Sequence[Pod], source: NodeSou
     from alignup.kubernetes.pod import POLICIES
 
     asked = {resource for pod in pods for one in pod.all_containers for resource, count in one.devices if count}
-    for resource in sorted(asked.difference(loaded.resources)):
+    for resource in sorted(asked.difference(loaded.node.pools)):
         name = resource if resource.isprintable() else ascii(resource)
         complain(f"{name} is not on this machine; ignored, as a kubelet does{meant_words(resource, loaded)}")
     for pod in pods:
@@ -196,7 +196,7 @@ def say_what_is_ignored(loaded: LoadedNode, pods: Sequence[Pod], source: NodeSou
 
 def meant_words(resource: str, loaded: LoadedNode) -> str:
     """Return the question whether another resource is meant; empty where none of the node has a name like it."""
-    known = {one.rpartition("/")[2]: one for one in loaded.resources}
+    known = {one.rpartition("/")[2]: one for one in loaded.node.pools}
     for _, near in unknown_keys([resource.rpartition("/")[2]], known):
         if near:
             return f"; is {known[near]} meant?"

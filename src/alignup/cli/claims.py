@@ -127,9 +127,7 @@ def _claims(asked: Resources, known: Resources) -> tuple[Claim, ...]:
 
     if len(asked.pods) > 1:
         raise InputError(f"the claims of one pod are asked for, and {len(asked.pods)} pods are given")
-    if asked.pods:
-        return claims_of_pod(asked.pods[0], known)
-    return (*asked.claims, *asked.templates)
+    return claims_of_pod(asked.pods[0], known) if asked.pods else (*asked.claims, *asked.templates)
 
 
 def _node(files: NodeFiles | None, node_file: str | None, known: Resources) -> tuple[NodeObject, dict[str, int]]:

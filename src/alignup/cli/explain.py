@@ -75,8 +75,7 @@ def command(
     if resizes:
         return 0 if explain_resizes(loaded, inputs.asked_resizes(pods, source, loaded), as_json=as_json) else 1
     asked = inputs.asked_pods(pods, source, loaded, chosen=chosen, rejected=True)
-    rejected = [one.pod for one in asked.rejected]
-    say_what_is_ignored(loaded, [*asked.pods, *rejected], source)
+    say_what_is_ignored(loaded, [*asked.pods, *(one.pod for one in asked.rejected)], source)
     others = None if nodes is None else OtherNodes(nodes, version, source.resources)
     found: list[Explanation] = []
     teller = Teller(product=product, as_json=as_json)

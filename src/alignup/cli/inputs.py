@@ -18,7 +18,7 @@ from alignup.records import Record
 from alignup.text.byte_sizes import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from alignup.claims.read import Resources
     from alignup.kubelet.read import KubeletNode
@@ -299,11 +299,6 @@ class LoadedNode(Record):
     claims: Resources | None = None
     """The objects of claims that were collected with it; None: there are none, or others are given."""
 
-    @property
-    def resources(self) -> Collection[str]:
-        """Those that the node has devices of."""
-        return self.node.devices.pools if self.node.devices else ()
-
     def example_pods(self, replicas: int | None = None) -> list[Pod]:
         """Return the example pods, each so many times.
 
@@ -366,12 +361,11 @@ def load_bare_node(source: NodeSource, version: KubeletVersion | None = None) ->
         if config
         else KubeletConfig.from_dict(loaded.kubelet, version=release)
     )
-    plugins = plugins_of(loaded.preferred_sets)
     node = Node(
         loaded.machine,
         kubelet,
         loaded.devices,
-        plugins,
+        plugins_of(loaded.preferred_sets),
         whole_verdict=not source.managers_only,
         beyond_kubelet=source.beyond_kubelet,
     )
@@ -476,8 +470,7 @@ def load_kubelet_node(root: str, source: NodeSource, version: KubeletVersion | N
     records = read_records(files, {"config": source.config, "kubelet_version": version})
     at = machine_of(files) if source.machine == HERE else load_machine(source.machine).machine
     given = source.inventory
-    inventory = None if given is None else decode_inventory(read_mapping(given), at, given)
-    found = make_node(records, at, inventory).node
+    found = make_node(records, at, None if given is None else decode_inventory(read_mapping(given), at, given)).node
     found.whole_verdict, found.beyond_kubelet = not source.managers_only, source.beyond_kubelet
     return LoadedNode(found, title_of(root, found), pod_list=files.read(PODS), claims=claims)
 

@@ -117,10 +117,9 @@ def machine_with_kubelet(root: str) -> LoadedMachine:
     from alignup.machine.load import LoadedMachine
 
     found = read_kubelet_node(root)
-    pools = found.node.devices.pools if found.node.devices else {}
     return LoadedMachine(
         found.node.machine,
-        {resource: pool.reported for resource, pool in pools.items()},
+        {resource: pool.reported for resource, pool in found.node.pools.items()},
         kubelet=found.records.configuration.fields,
     )
 

@@ -60,9 +60,7 @@ def command(
 def show(title: str, node: Node, holdings: Holdings, pictures: Pictures, *, as_json: bool) -> None:
     """Write the node in the forms that are asked for; with nothing asked for, as tables."""
     if pictures:
-        pools = node.devices.pools if node.devices else {}
-        devices = {resource: pool.devices for resource, pool in pools.items()}
-        draw_machine(pictures, title, node.machine, devices, holdings)
+        draw_machine(pictures, title, node.machine, node.inventory, holdings)
     if pictures.take_the_output:
         return
     if as_json:

@@ -122,11 +122,10 @@ def look_at_self(root: Path, environment: Mapping[str, str]) -> dict[str, Any]:
         text = f"not aligned: CPUs of {len(own)} NUMA nodes may be used"
     elif not aligned:
         text = "not aligned: a device is on another NUMA node than the CPUs"
-    memory = sorted(lists.get("Mems_allowed_list", CPUSet()))
     return {
         "cpus": str(cpus),
         "numaNodes": own,
-        "memoryNumaNodes": memory,
+        "memoryNumaNodes": sorted(lists.get("Mems_allowed_list", CPUSet())),
         "devices": devices,
         "aligned": aligned,
         "text": text,

@@ -12,7 +12,7 @@ import sys
 import warnings
 from collections.abc import Mapping
 from importlib import import_module
-from typing import ClassVar, TextIO
+from typing import Any, ClassVar, TypeAlias
 
 import click
 
@@ -53,6 +53,8 @@ NODE_SUBCOMMANDS = {
     "check": "Check the state files of a kubelet against each other, the machine and the pods.",
 }
 """The same of `alignup node`; the module of each is `node_` and its name."""
+_Resolved: TypeAlias = tuple[str | None, click.Command | None, list[str]]
+"""The name of a subcommand, the subcommand, and the words after it."""
 
 
 class LazyGroup(click.Group):
@@ -76,9 +78,7 @@ class LazyGroup(click.Group):
         found: click.Command = import_module(f"{self.prefix}{cmd_name}").command
         return found
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> _Resolved:
         """Find a subcommand by the first word; a misspelt one is answered with the closest name."""
         if args[0] not in self.subcommands:
             from difflib import get_close_matches
@@ -100,9 +100,7 @@ class ProgramGroup(LazyGroup):
     subcommands = SUBCOMMANDS
     prefix = "alignup.cli."
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> _Resolved:
         """Find a subcommand; see the class and `LazyGroup`."""
         if args[0] == "help":
             args = [*args[1:], "--help"]
@@ -203,16 +201,9 @@ def say_warnings() -> None:
     said: set[str] = set()
     show = warnings.showwarning
 
-    def say_once(
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: TextIO | None = None,
-        line: str | None = None,
-    ) -> None:
+    def say_once(message: Warning | str, category: type[Warning], *where: Any, **how: Any) -> None:
         if not issubclass(category, AlignupWarning):
-            show(message, category, filename, lineno, file, line)
+            show(message, category, *where, **how)
         elif len(said) < MOST_SAID and str(message) not in said:
             said.add(str(message))
             complain(str(message) if len(said) < MOST_SAID else "more was ignored than is said here")

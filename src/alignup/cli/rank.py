@@ -165,9 +165,8 @@ def is_json_lines(data: bytes) -> bool:
     """Return whether the first line that is not blank is a JSON object by itself, and of a node."""
     from alignup.text.json_text import decode_json
 
-    line = data.lstrip().partition(b"\n")[0]
     try:
-        first: object = decode_json(line, "a JSON object")
+        first: object = decode_json(data.lstrip().partition(b"\n")[0], "a JSON object")
     except InputError:
         return False
     return isinstance(first, dict) and "kind" not in first
@@ -214,10 +213,7 @@ def answer_dict(
         "best": best,
         "unmanaged": list(ranking.unmanaged),
         "refused": [json_fields(one, "node", "reason", "cause", "message") for one in ranking.refused],
-        "causes": [
-            {"reason": one.reason, "cause": one.cause, "count": len(one.nodes), "nodes": list(one.nodes)}
-            for one in ranking.groups
-        ],
+        "causes": [json_fields(one, "reason", "cause", "nodes") | {"count": len(one.nodes)} for one in ranking.groups],
     }
 
 

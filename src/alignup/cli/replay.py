@@ -157,8 +157,7 @@ def refuses(answer: dict[str, Any]) -> bool:
 
 def compared_lines(answers: dict[KubeletVersion, dict[str, Any]], where: str = "") -> Iterator[str]:
     """Yield the lines that a person reads about one scenario under several kubelets; see `lines_of`."""
-    first = next(iter(answers.values()))
-    yield f"{first['name'] or f'scenario {where}'.rstrip()}:"
+    yield f"{next(iter(answers.values()))['name'] or f'scenario {where}'.rstrip()}:"
     for version, answer in answers.items():
         if "configError" in answer:
             yield f"  kubelet {version} would not start: {answer['configError']}"
@@ -374,7 +373,6 @@ def show_use(console: Console, nodes: Sequence[NodeReport]) -> None:
     """Print how full each NUMA node was, on average, at most and over time."""
     numbers = ("allocatable", "mean", "peak")
     uses = [(node, use, use.place) for node in nodes for use in node.uses]
-    bars = _BARS if terminal.can_write(console, _BARS) else "01234567"
     rows = (
         (
             node.name or "-",
@@ -383,7 +381,7 @@ def show_use(console: Console, nodes: Sequence[NodeReport]) -> None:
             terminal.amount_text(place.resource, place.allocatable),
             number_in(use.mean),
             number_in(use.peak),
-            sparkline(use.curve, bars),
+            sparkline(use.curve, _BARS if terminal.can_write(console, _BARS) else "01234567"),
         )
         for node, use, place in uses[:MOST_ROWS]
     )

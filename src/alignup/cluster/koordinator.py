@@ -105,8 +105,7 @@ def _verdict(cluster: Cluster, index: int, pod: Pod, asked: Mapping[str, int], r
     """Return the verdict on one node whose totals suffice."""
     if not cluster.nodes:
         row = cluster.rows[index]
-        scope = "pod" if row.pod_scope else "container"
-        policy = _policy(TOPOLOGY_POLICIES[row.policy], scope, rules)
+        policy = _policy(TOPOLOGY_POLICIES[row.policy], "pod" if row.pod_scope else "container", rules)
         demands = [_counted(cluster, index, name, asked.get(name, 0)) for name in ("cpu", "memory", *asked)]
         return evaluate(pod.annotations, _once(demands), NodeView(policy, row.numa_nodes, NOTHING_HELD), rules)
     node = cluster.nodes[index]
@@ -151,8 +150,7 @@ def _placed(node: Node, pod: Pod, policy: str, rules: Profile) -> PlacedPod:
 
 def _cpus(node: Node, request: int) -> Demand:
     """Return the CPUs of a node, in thousandths; those that pods hold for themselves are taken."""
-    reserved = int(node.config.reserved_system_cpus)
-    allocatable = ~reserved if node.cpu is None else int(node.cpu.allocatable_cpus)
+    allocatable = int(node.cpu.allocatable_cpus) if node.cpu else ~int(node.config.reserved_system_cpus)
     free = allocatable if node.cpu is None else int(node.cpu.free_cpus)
     counts = [
         (_THOUSANDTHS * (bits & allocatable).bit_count(), _THOUSANDTHS * (bits & free).bit_count())

@@ -172,10 +172,7 @@ def _counted(amounts: Mapping[str, int]) -> dict[str, int]:
 
 def _device_counts(node: Node) -> dict[str, int]:
     """Return how many devices of each resource are free or given."""
-    if node.devices is None:
-        return {}
-    given = node.devices.given
-    return {resource: len(ids) + len(given[resource]) for resource, ids in node.devices.free.items()}
+    return {name: (pool.ledger.free | pool.ledger.given).bit_count() for name, pool in node.pools.items()}
 
 
 _MILLI: Final = 1000

@@ -136,11 +136,10 @@ def _refused(
         name = cluster.names[index]
         if not answer.admitted[index]:
             reason = REASONS[answer.reason[index]]
-            message = _sentence(cluster, index, pod, shortage)
-            refused.append(Refused(name, reason, message, causes[index]))
+            refused.append(Refused(name, reason, _sentence(cluster, index, pod, shortage), causes[index]))
         elif shortage is not None:
-            cause = f"too little {shortage.resource} in sum"
-            refused.append(Refused(name, shortage.reason, shortage.message, cause))
+            words = f"too little {shortage.resource} in sum"
+            refused.append(Refused(name, shortage.reason, shortage.message, words))
     return tuple(refused)
 
 

@@ -75,8 +75,7 @@ def layouts_of(cluster: Cluster) -> Layouts:
         ids = nodes[index].machine.numa_node_ids if index < len(nodes) else ()
         memory = row.memory.free if row.memory else {}
         given = frozenset((*(("cpu",) if row.cpu else ()), *memory, *row.devices))
-        layout = Layout(row.policy, row.pod_scope, row.numa_nodes, ids, given)
-        of[index] = kinds.setdefault(layout, len(kinds))
+        of[index] = kinds.setdefault(Layout(row.policy, row.pod_scope, row.numa_nodes, ids, given), len(kinds))
     return Layouts(tuple(kinds), of)
 
 
@@ -281,12 +280,8 @@ def _best(unit: Sequence[_Fact]) -> str:
 
 def _apart(unit: Sequence[_Fact], layout: Layout) -> str:
     """Return on which nodes each resource is, those that are everywhere left out."""
-    everywhere = (1 << layout.numa_nodes) - 1
-    return ", ".join(
-        f"{_short(name)} only on {_nodes(bit_numbers(mask), layout.ids)}"
-        for name, mask, _ in unit
-        if mask != everywhere
-    )
+    apart = [(name, mask) for name, mask, _ in unit if mask != (1 << layout.numa_nodes) - 1]
+    return ", ".join(f"{_short(name)} only on {_nodes(bit_numbers(mask), layout.ids)}" for name, mask in apart)
 
 
 def _nodes(positions: Iterable[int], ids: Sequence[int]) -> str:

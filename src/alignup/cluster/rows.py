@@ -41,8 +41,7 @@ def row_of_node(node: Node) -> Row:
     """
     config, machine = node.config, node.machine
     built_in = tuple(provider for provider in (node.devices, node.cpu, node.memory) if provider is not None)
-    pools = node.devices.pools if node.devices else {}
-    plugins = any(pool.preference is not None for pool in pools.values())
+    plugins = any(pool.preference is not None for pool in node.pools.values())
     distances = machine.distance_matrix
     return Row(
         numa_nodes=len(machine.numa_nodes),
@@ -50,7 +49,7 @@ def row_of_node(node: Node) -> Row:
         pod_scope=config.topology_manager_scope == "pod",
         cpu=node.cpu.ledger if node.cpu else None,
         memory=node.memory.ledger if node.memory else None,
-        devices={resource: pool.ledger for resource, pool in pools.items()},
+        devices={resource: pool.ledger for resource, pool in node.pools.items()},
         distances=None if distances is None else _shared_distances(distances),
         prefer_closest=config.topology_manager_policy_options.prefer_closest_numa_nodes,
         asks_itself=plugins or node.manager.providers != built_in,
@@ -115,8 +114,7 @@ def one_default(defaults: Sequence[str]) -> str:
     """
     found = sorted(set(defaults))
     if len(found) > 1:
-        expected = "the same value for every node of a cluster"
-        raise InputError.at("singleNUMANodeExclusive", expected, found)
+        raise InputError.at("singleNUMANodeExclusive", "the same value for every node of a cluster", found)
     return found[0] if found else "Required"
 
 

@@ -448,13 +448,12 @@ def restore(node: Node, state: KubeletState, pods: Sequence[Pod]) -> None:
 
 def _gone(node: Node, checkpoint: DeviceCheckpoint) -> dict[str, tuple[Device, ...]]:
     """Return the devices that containers hold and no plugin reports, near the NUMA nodes that the file tells."""
-    pools = node.devices.pools if node.devices else {}
     return devices_near(
         (entry.resource, identity, {numa_id} & {*node.machine.numa_node_ids})
         for entry in checkpoint.entries
         for numa_id, ids in entry.devices.items()
         for identity in ids
-        if entry.resource not in pools or not pools[entry.resource].knows(identity)
+        if entry.resource not in node.pools or not node.pools[entry.resource].knows(identity)
     )
 
 

@@ -201,13 +201,12 @@ def holdings_of(node: Node, judged: Pod | None = None) -> Holdings:
     with node.manager.lock:
         pods = node.pods if judged is None else (*node.pods, judged)
         containers = tuple(one for pod in pods for one in _holdings(node, pod))
-        reserved = 0 if node.cpu is None else node.machine.cpus & ~int(node.cpu.allocatable_cpus)
         return Holdings(
             node.machine.numa_node_ids,
             (*_cpu_amounts(node), *_memory_amounts(node), *_device_amounts(node)),
             containers,
             tuple(_memory_groups(node, pods)),
-            CPUSet.from_int(reserved),
+            CPUSet.from_int(0 if node.cpu is None else node.machine.cpus & ~int(node.cpu.allocatable_cpus)),
             node.shared_cpus,
             dict(zip(node.machine.numa_node_ids, node.machine.node_cpus, strict=True)),
         )
@@ -265,10 +264,8 @@ def _memory_amounts(node: Node) -> Iterator[ResourceAmounts]:
 
 def _device_amounts(node: Node) -> Iterator[ResourceAmounts]:
     """Yield the devices of each resource by the NUMA nodes that they are near to."""
-    if node.devices is None:
-        return
     ids = node.machine.numa_node_ids
-    for resource, pool in sorted(node.devices.pools.items()):
+    for resource, pool in sorted(node.pools.items()):
         everything = (1 << len(pool.devices)) - 1
         near = {**dict(pool.places), 0: everything & ~union(members for _, members in pool.places)}
         places = [

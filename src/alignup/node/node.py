@@ -26,6 +26,7 @@ from alignup.providers.cpu.provider import cpu_provider
 from alignup.providers.devices.provider import DeviceProvider
 from alignup.providers.memory.provider import MemoryProvider
 from alignup.records import replace
+from alignup.text.byte_sizes import counted
 from alignup.topology_manager.admission import Admission, ContainerAllocation, Resize
 from alignup.topology_manager.manager import Observer, TopologyManager
 from alignup.topology_manager.scope import KUBELET, ContainerScope, Refusal
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from alignup.kubelet.read import KubeletOptions
     from alignup.machine.cpuset import CPUSet
     from alignup.node.explain.explanation import Explanation
-    from alignup.providers.devices.inventory import DevicePlugin, Preference
+    from alignup.providers.devices.inventory import DevicePlugin, DevicePool, Preference
     from alignup.topology_manager.provider import HintProvider
 
 __all__ = ["Node"]
@@ -243,11 +244,8 @@ class Node:
         self.manager.add_provider(self.claims)
 
     def __repr__(self) -> str:
-        nodes, pods = len(self.machine.numa_nodes), len(self.pods)
-        return (
-            f"<Node of {nodes} NUMA node{'' if nodes == 1 else 's'}, {self.machine.cpu_count} CPUs: "
-            f"policy {self.manager.policy.name}, {pods} pod{'' if pods == 1 else 's'}>"
-        )
+        nodes, pods = counted(len(self.machine.numa_nodes), "NUMA node"), counted(len(self.pods), "pod")
+        return f"<Node of {nodes}, {self.machine.cpu_count} CPUs: policy {self.manager.policy.name}, {pods}>"
 
     def _repr_svg_(self) -> str:
         """Return the picture that a notebook shows."""
@@ -259,6 +257,16 @@ class Node:
     def pods(self) -> tuple[Pod, ...]:
         """The pods that are admitted now, in the order of their admission."""
         return self.manager.pods
+
+    @property
+    def pools(self) -> Mapping[str, DevicePool]:
+        """By resource, the devices that its plugin has reported, with what is free and held of them."""
+        return self.devices.pools if self.devices else {}
+
+    @property
+    def inventory(self) -> dict[str, tuple[Device, ...]]:
+        """By resource, the devices that its plugin has reported."""
+        return {resource: pool.devices for resource, pool in self.pools.items()}
 
     @property
     def scope_name(self) -> str:
@@ -411,12 +419,11 @@ class Node:
         Raises:
             ConfigError: a kubelet would refuse to start with it.
         """
-        pools = {} if self.devices is None else self.devices.pools
         return Node(
             self.machine,
             config,
-            {resource: pool.devices for resource, pool in pools.items()},
-            {resource: pool.preference for resource, pool in pools.items() if pool.preference},
+            self.inventory,
+            {resource: pool.preference for resource, pool in self.pools.items() if pool.preference},
             labels=self.labels,
             single_numa_node_exclusive=self.single_numa_node_exclusive,
             node_object=self.node_object,
@@ -455,8 +462,7 @@ class Node:
 
     def limits(self, pod: Pod) -> NodeObject:
         """Return what the node as a whole offers to pods, once its managers have admitted this one."""
-        pools = {} if self.devices is None else self.devices.pools
-        devices = {name: pool.healthy.bit_count() for name, pool in pools.items()}
+        devices = {name: pool.healthy.bit_count() for name, pool in self.pools.items()}
         limits = node_limits(self.machine, self.config, devices, self.node_object)
         if not pod.devices:
             return limits

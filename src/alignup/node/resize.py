@@ -150,5 +150,4 @@ def _deferred(node: _Node, wanted: Pod) -> str:
         return _POD_MESSAGES[manager.scope.name]
     if not node.whole_verdict:
         return ""
-    others = [one for one in manager.pods if one.uid != wanted.uid]
-    return misfit_of(wanted, others, node.limits(wanted)).message
+    return misfit_of(wanted, [one for one in manager.pods if one.uid != wanted.uid], node.limits(wanted)).message

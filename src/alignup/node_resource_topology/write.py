@@ -96,12 +96,11 @@ def _amounts(node: Node, position: int) -> Iterator[tuple[str, int, int, int]]:
         for kind, allocatable in node.memory.allocatable.items():
             free = node.memory.free[kind]
             yield kind, capacity.get(kind, 0), allocatable[position], free[position]
-    if node.devices is not None:
-        free_ids, numa_id = node.devices.free, machine.numa_node_ids[position]
-        for resource, pool in node.devices.pools.items():
-            here = [one.id for one in pool.devices if one.numa_nodes is not None and numa_id in one.numa_nodes]
-            healthy = set(pool.ids(pool.healthy)).intersection(here)
-            yield resource, len(here), len(healthy), len(healthy.intersection(free_ids[resource]))
+    numa_id = machine.numa_node_ids[position]
+    for resource, pool in node.pools.items():
+        here = [one.id for one in pool.devices if one.numa_nodes is not None and numa_id in one.numa_nodes]
+        healthy = set(pool.ids(pool.healthy)).intersection(here)
+        yield resource, len(here), len(healthy), len(healthy.intersection(pool.ids(pool.ledger.free)))
 
 
 ATTRIBUTE: Final = "nodeTopologyPodsFingerprint"

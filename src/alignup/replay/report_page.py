@@ -130,13 +130,12 @@ def timeline(
         InputError: the scenario is malformed, or a step cannot be.
     """
     node = Node.from_dict(scenario, kubelet_version=kubelet_version)
-    devices = {} if node.devices is None else {name: pool.devices for name, pool in node.devices.pools.items()}
-    boxes = lay_out(node.machine, devices)
+    boxes = lay_out(node.machine, node.inventory)
     film = _Film(number, node, places_of(boxes))
     film.layers.append(reserved_layer(film.places, holdings_of(node).reserved_cpus))
     frames = list(_frames(film, steps[:MOST_STEPS]))
     title = str(scenario.get("name") or f"scenario {number}")
-    scene = Scene(title, node.machine, devices, is_headed=False)
+    scene = Scene(title, node.machine, node.inventory, is_headed=False)
     picture = assembled(scene, boxes, film.layers, {}, further=film.used.values())
     section = Element("section")
     section.append(heading(title))

@@ -374,9 +374,9 @@ class Meter:
         self._kinds = [kind for kind in kinds if kind == "memory" or kind.startswith("hugepages-")]
         self._members = []
         for one in held.resources:
-            if one.resource in self._kinds or one.resource == "cpu" or node.devices is None:
+            pool = node.pools.get(one.resource)
+            if pool is None:
                 continue
-            pool = node.devices.pools[one.resource]
             for place in one.places:
                 near = [bit for bit, device in enumerate(pool.devices) if one.devices[device.id] == place.numa_nodes]
                 self._members.append((one.resource, bit_set(near)))
@@ -401,9 +401,7 @@ class Meter:
             by_kind = node.memory.free
             for kind in self._kinds:
                 found += by_kind[kind]
-        if node.devices is not None:
-            pools = node.devices.pools
-            found += [(pools[resource].ledger.free & bits).bit_count() for resource, bits in self._members]
+        found += [(node.pools[resource].ledger.free & bits).bit_count() for resource, bits in self._members]
         return found
 
     def note(self, *, changed: bool) -> None:

@@ -174,8 +174,8 @@ class Api:
         Raises:
             ApiError: the server refuses, or does not answer.
         """
-        sent = _MERGE if method == "PATCH" else _JSON
-        headers = {**await self._credentials(), "Accept": _JSON, "Content-Type": sent}
+        kind = _MERGE if method == "PATCH" else _JSON
+        headers = {**await self._credentials(), "Accept": _JSON, "Content-Type": kind}
         options: dict[str, Any] = {}
         if self._rest.server_hostname:
             options["server_hostname"] = self._rest.server_hostname

@@ -149,9 +149,8 @@ class Answers:
             InputError: as `filter`.
         """
         numbers = self.state.view.numbers(names)
-        judged = self._judge(pod)
         # as in `filter`; minus infinity counts as nothing
-        scores = np.append(np.clip(judged.score, 0.0, _HUNDRED), 0.0)[numbers]
+        scores = np.append(np.clip(self._judge(pod).score, 0.0, _HUNDRED), 0.0)[numbers]
         has_claims = bool(pod.pod.constraints.claims)
         most = HIGHEST_SCORE - _FIRST_SCORE[True] if has_claims else HIGHEST_SCORE
         whole: list[int] = np.floor(scores * (most / _HUNDRED)).astype(np.int64).tolist()
@@ -265,8 +264,7 @@ class Answers:
         """
         for uid in [uid for uid, (_, since) in self.waiting.items() if since < now - _ASKED_WITHIN]:
             del self.waiting[uid]
-        kinds = {id(pod.pod.all_containers): pod for pod, _ in self.waiting.values()}
-        return list(kinds.values())[:_MOST_KINDS]
+        return list({id(pod.pod.all_containers): pod for pod, _ in self.waiting.values()}.values())[:_MOST_KINDS]
 
     def _judge(self, pod: WatchedPod) -> Evaluation:
         """Return what all nodes say to a pod; a scheduler asks twice for each, mostly with no change between."""
@@ -281,8 +279,7 @@ class Answers:
         """Say why nodes refuse a pod, by whether evictions could help."""
         view = self.state.view
         helps = view.empty_admits(pod, self.state.strategy)[numbers]
-        texts = view.texts(pod, judged, numbers)
-        pairs = list(zip(names, texts, strict=True))
+        pairs = list(zip(names, view.texts(pod, judged, numbers), strict=True))
         found.failed.update(compress(pairs, helps.tolist()))
         found.unresolvable.update(compress(pairs, (~helps).tolist()))
 

@@ -145,8 +145,7 @@ class _Handlers:
                 self._check_caller(request)
                 async with self._bodies.of(request) as body:
                     start = time.perf_counter()
-                    args = await self._reader.read(decode, body)
-                    text = await self._answered(verb, args, answer)
+                    text = await self._answered(verb, await self._reader.read(decode, body), answer)
             except web.HTTPException:
                 self._counts.errors.labels(verb).inc()
                 raise

@@ -41,9 +41,7 @@ class ExtenderArgs(msgspec.Struct, rename="pascal", gc=False):
     @property
     def names(self) -> list[str]:
         """The names of the nodes asked for."""
-        if self.node_names is not None:
-            return self.node_names
-        return list(self.objects)
+        return list(self.objects) if self.node_names is None else self.node_names
 
 
 class _Victim(msgspec.Struct, gc=False):
@@ -269,8 +267,7 @@ def encode_filtered(found: Filtered, args: ExtenderArgs) -> bytes:
     if args.node_names is not None:
         answer["NodeNames"] = found.passed
     else:
-        objects = args.objects
-        answer["Nodes"] = {"metadata": {}, "items": [objects[name] for name in found.passed]}
+        answer["Nodes"] = {"metadata": {}, "items": [args.objects[name] for name in found.passed]}
     return _ENCODE(answer)
 
 

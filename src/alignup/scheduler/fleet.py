@@ -73,15 +73,15 @@ class FleetNode:
         self.name, self.description = name, description
         node.whole_verdict = True
         self.node = self._template = node
-        machine, pools = node.machine, node.devices.pools if node.devices else {}
-        healthy = {resource: pool.healthy.bit_count() for resource, pool in pools.items()}
+        machine = node.machine
+        healthy = {resource: pool.healthy.bit_count() for resource, pool in node.pools.items()}
         self.allocatable = node_limits(machine, node.config, healthy).allocatable
         self.capacity = {
             "cpu": 1000 * machine.cpu_count,
             **machine.memory_by_type,
             "memory": sum(one.memory for one in machine.numa_nodes),
             "pods": self.allocatable["pods"],
-            **{resource: len(pool.devices) for resource, pool in pools.items()},
+            **{resource: len(devices) for resource, devices in node.inventory.items()},
         }
 
     def restore(self, holdings: Holdings) -> None:
@@ -91,10 +91,6 @@ class FleetNode:
             AlignupError: the holdings do not fit the node.
         """
         self.node = restored_node(self._template, holdings, {})
-
-    def has(self, uid: str) -> bool:
-        """Return whether a pod is admitted."""
-        return any(one.uid == uid for one in self.node.pods)
 
     def admit(self, pod: Pod) -> Rejection | None:
         """Admit a pod, or say why it is rejected."""
@@ -108,10 +104,10 @@ class FleetNode:
 
     def end(self, uid: str) -> bool:
         """Free what a pod holds; return whether it was here."""
-        if not self.has(uid):
-            return False
-        self.node.remove(uid)
-        return True
+        is_here = self.node.manager.has_pod(uid)
+        if is_here:
+            self.node.remove(uid)
+        return is_here
 
     def report(self, *, with_holdings: bool) -> dict[str, Any]:
         """Return the NodeResourceTopology object of the node as it is now."""
@@ -128,9 +124,7 @@ class FleetNode:
         blocks = [
             MemoryBlock((ids[at],), kind, size) for kind, by in memory.items() for at, size in enumerate(by) if size
         ]
-        pools = {} if node.devices is None else node.devices.pools
-        devices = {resource: pool.devices for resource, pool in pools.items()}
-        allocatable = Allocatable(nothing if node.cpu is None else node.cpu.allocatable_cpus, tuple(blocks), devices)
+        cpus = nothing if node.cpu is None else node.cpu.allocatable_cpus
         pods = [
             PodResources(
                 pod.namespace,
@@ -141,7 +135,7 @@ class FleetNode:
             )
             for pod in node.pods
         ]
-        return pods, allocatable
+        return pods, Allocatable(cpus, tuple(blocks), node.inventory)
 
     def node_object(self, labels: Mapping[str, str]) -> dict[str, Any]:
         """Return the Node object, without its status."""
@@ -343,7 +337,7 @@ class Fleet:
         uid = found.metadata.uid
         now = api_client.now()
         self._pods[uid] = found
-        if not node.has(uid):
+        if not node.node.manager.has_pod(uid):
             try:
                 rejection = node.admit(self._reader.read(found).pod)
             except AlignupError as error:
@@ -360,8 +354,7 @@ class Fleet:
         if END in annotations:
             self._end(node, found)
         elif duration is not None:
-            loop = asyncio.get_running_loop()
-            self._timers[uid] = loop.call_later(duration, self._end, node, found)
+            self._timers[uid] = asyncio.get_running_loop().call_later(duration, self._end, node, found)
 
     def _end(self, node: FleetNode, found: PodObject) -> None:
         """End a pod whose time is up."""
@@ -506,8 +499,7 @@ class Fleet:
         await self._api.request("PATCH", path, {"status": node.node_status(api_client.now())})
 
     async def _renew_lease(self, node: FleetNode) -> None:
-        path = api_client.object_path(_LEASES, node.name)
-        await self._api.request("PATCH", path, {"spec": _lease(node.name)})
+        await self._api.request("PATCH", api_client.object_path(_LEASES, node.name), {"spec": _lease(node.name)})
 
     async def _renew_leases(self, tasks: asyncio.TaskGroup) -> None:
         """Renew all leases, evenly over the time between two renewals.

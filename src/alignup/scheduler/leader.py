@@ -117,8 +117,7 @@ class Leader:
                     self._complain(f"lease {self._name}: {error or 'no answer'}")
                 if led and not self.leads:
                     self._complain(f"lease {self._name}: this process leads no longer")
-                more = 0.0 if self.leads else 1.2 * self._random.random()
-                await asyncio.sleep(self.terms.retry * (1 + more))
+                await asyncio.sleep(self.terms.retry * (1.0 if self.leads else 1 + 1.2 * self._random.random()))
         finally:
             if self.leads:
                 self._renewed = float("-inf")

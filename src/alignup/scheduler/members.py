@@ -60,8 +60,7 @@ class ExactMember:
     @property
     def pending(self) -> tuple[str, ...]:
         """The uids of pods that are bound, hold something, and are in no report yet."""
-        admitted = {pod.uid for pod in self.node.pods}
-        return tuple([uid for uid in self.unsettled if uid in admitted])
+        return tuple(filter(self.node.manager.has_pod, self.unsettled))
 
     @property
     def unsettled(self) -> tuple[str, ...]:
@@ -79,7 +78,7 @@ class ExactMember:
         uid = bound.pod.uid
         is_new = uid not in self.pods
         self.pods[uid] = bound
-        if is_new and uid not in {one.uid for one in self.node.pods}:
+        if is_new and not self.node.manager.has_pod(uid):
             _admit(self.node, bound.pod)
         if bound.is_leaving and self.reports:
             self._leaving.setdefault(uid, now)
@@ -94,7 +93,7 @@ class ExactMember:
             return
         self.pods.pop(uid, None)
         self._leaving.pop(uid, None)
-        if any(one.uid == uid for one in self.node.pods):
+        if self.node.manager.has_pod(uid):
             self.node.remove(uid)
 
     def report(self, holdings: Holdings) -> bool:
@@ -136,7 +135,7 @@ class ExactMember:
             del self.pods[uid]
             del self._leaving[uid]
             self._reported = Holdings([held for held in self._reported.pods if held.uid != uid])
-            if any(one.uid == uid for one in self.node.pods):
+            if self.node.manager.has_pod(uid):
                 self.node.remove(uid)
         return bool(overdue)
 

@@ -51,13 +51,11 @@ _Annotations = tuple[str | None, str | None]
 
 def described(found: KubeletNode) -> dict[str, Any]:
     """Return the node as a line of `alignup rank --nodes` has it, without name and pods."""
-    node = found.node
-    pools = {} if node.devices is None else node.devices.pools
-    fields = found.records.configuration.fields
+    node, fields = found.node, found.records.configuration.fields
     return {
         "machine": node.machine.to_dict(),
         "kubelet": {name: fields[name] for name in _FIELDS if fields.get(name) is not None},
-        "devices": inventory_to_dict({resource: pool.devices for resource, pool in pools.items()}),
+        "devices": inventory_to_dict(node.inventory),
         "kubeletVersion": str(node.config.version),
     }
 

@@ -59,8 +59,7 @@ class Backoff:
         if len(due) >= self._rules.limit:
             return None
         # 2 ** 60 is longer than any pause, and a float holds it
-        pause = min(self._rules.first * 2.0 ** min(len(due), 60), self._rules.longest)
-        due.append(max([now, *due]) + pause)
+        due.append(max([now, *due]) + min(self._rules.first * 2.0 ** min(len(due), 60), self._rules.longest))
         return due[-1] - now
 
 

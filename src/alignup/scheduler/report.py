@@ -165,11 +165,8 @@ def pod_holding(node: Node, pod: Pod) -> PodHolding:
                 places = sums.setdefault(kind, {})
                 places |= {str(numa): places.get(str(numa), 0) + size for numa, size in given.items()}
     found[""] = ContainerHolding("" if whole is None else str(whole), sums)
-    held = {name: one for name, one in found.items() if one != _NOTHING}
-    return PodHolding(pod.uid, pod.name, pod.namespace, held)
-
-
-_NOTHING: Final = ContainerHolding()
+    nothing = ContainerHolding()
+    return PodHolding(pod.uid, pod.name, pod.namespace, {name: one for name, one in found.items() if one != nothing})
 
 
 def _container_holding(node: Node, uid: str, name: str) -> ContainerHolding:
@@ -206,8 +203,7 @@ def restored_node(template: Node, holdings: Holdings, known: Mapping[str, Pod]) 
                 given |= cpus
                 node.cpu.adopt(held.uid, name, cpus)
             if one.memory and node.memory is not None:
-                shares = {kind: _by_id(taken) for kind, taken in one.memory.items()}
-                node.memory.adopt(held.uid, name, shares)
+                node.memory.adopt(held.uid, name, {kind: _by_id(taken) for kind, taken in one.memory.items()})
             if one.devices and node.devices is not None:
                 own = {
                     kind: [device for device in ids if (kind, device) not in handed]

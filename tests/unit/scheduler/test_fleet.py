@@ -212,7 +212,7 @@ def test_the_state_of_each_node_is_served() -> None:
         async with fleet(stub, "a") as made, aiohttp.ClientSession() as session:
             runner, port = await serve(make_app(made), ("127.0.0.1", 0))
             await stub.put(PODS, pod_object("p", "a", cpu=3))
-            await until(lambda: made.nodes["a"].has("uid-p"))
+            await until(lambda: made.nodes["a"].node.manager.has_pod("uid-p"))
             url = f"http://127.0.0.1:{port}"
             async with session.get(f"{url}/nodes/a") as response:
                 found = await response.json()

@@ -39,14 +39,14 @@ def test_after_the_managers_the_sums_are_checked_and_nothing_stays_taken() -> No
     assert made.admit(watched("b", cpu="600m").pod) == Rejection(
         "OutOfcpu", "Node didn't have enough resource: cpu, requested: 600, used: 6500, capacity: 7000"
     )
-    assert not made.has("uid-b")
+    assert not made.node.manager.has_pod("uid-b")
     assert made.admit(watched("c", cpu="500m").pod) is None
 
 
 def test_a_pod_ends_once() -> None:
     made = node()
     made.admit(watched("p").pod)
-    assert made.has("uid-p")
+    assert made.node.manager.has_pod("uid-p")
     assert made.end("uid-p")
     assert not made.end("uid-p")
 

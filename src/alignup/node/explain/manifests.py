@@ -56,7 +56,6 @@ def _write_constraints(pod: Pod, metadata: dict[str, Any], spec: dict[str, Any])
     if ports:
         spec["containers"][0]["ports"] = ports
     affinity = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": demands.node_affinity}}
-    overhead = {name: quantity(name, amount) for name, amount in demands.overhead.items()}
     fields: dict[str, Any] = {
         "nodeName": demands.node_name or None,
         "nodeSelector": dict(demands.node_selector) or None,
@@ -64,23 +63,21 @@ def _write_constraints(pod: Pod, metadata: dict[str, Any], spec: dict[str, Any])
         "tolerations": list(demands.tolerations) or None,
         "os": {"name": demands.os} if demands.os else None,
         "priority": demands.priority,
-        "overhead": overhead or None,
+        "overhead": {name: quantity(name, amount) for name, amount in demands.overhead.items()} or None,
     }
     spec.update({name: value for name, value in fields.items() if value is not None})
 
 
 def _reads_as(manifest: Manifest, pod: Pod) -> bool:
     """Return whether the manifest is read into this pod."""
-    read = pod_from_manifest(manifest)
-    return (read.qos, read.all_containers, read.exclusive_cpus, read.constraints) == (
-        pod.qos,
-        pod.all_containers,
-        pod.exclusive_cpus,
-        pod.constraints,
-    ) and all(
-        (one.requests, one.limits) == (other.requests, other.limits)
-        for one, other in zip(read.all_containers, pod.all_containers, strict=True)
+    found, wanted = (
+        (
+            *(one.qos, one.all_containers, one.exclusive_cpus, one.constraints),
+            [(container.requests, container.limits) for container in one.all_containers],
+        )
+        for one in (pod_from_manifest(manifest), pod)
     )
+    return found == wanted
 
 
 def _container(one: Container) -> dict[str, Any]:

@@ -84,8 +84,7 @@ def numa_nodes_of(there: Holdings, got: ContainerAllocation) -> set[int]:
     A device that is near to several NUMA nodes lies in none of them alone, and does not count.
     """
     found = {node for block in got.memory if block.size for node in block.numa_nodes}
-    cpus = int(got.cpus or 0)
-    found |= {node for node, bits in there.node_cpus.items() if bits & cpus}
+    found |= {node for node, bits in there.node_cpus.items() if bits & int(got.cpus or 0)}
     for resource, ids in got.devices.items():
         amounts = there.amounts(resource)
         places = {} if amounts is None else amounts.devices

@@ -75,8 +75,7 @@ def _joint(attempts: Attempts, asked: Mapping[Key, int]) -> Reduction | None:
         amounts = {}
         for key, amount in asked.items():
             step = min(_step(attempts, key[1]), amount)
-            lowest = 0 if is_device(key[1]) else step
-            amounts[key] = max(lowest, amount * count // SCALE // step * step)
+            amounts[key] = max(0 if is_device(key[1]) else step, amount * count // SCALE // step * step)
         return amounts
 
     count = _last(lambda one: _fits(attempts, scaled(one)), 0, SCALE - 1)
@@ -124,8 +123,7 @@ def _reduction(attempts: Attempts, asked: Mapping[Key, int], amounts: Mapping[Ke
         words = f"{in_units(resource, amount)} {resource} instead of {before}" if amount else f"no {resource}"
         by_container.setdefault(name, []).append(words)
     parts = [f"{' and '.join(words)}{_in_container(attempts.pod, name)}" for name, words in by_container.items()]
-    attempt = {"pod": changed(attempts.manifest, amounts)}
-    return lost, Suggestion("request", f"ask for {', '.join(parts)}", attempt)
+    return lost, Suggestion("request", f"ask for {', '.join(parts)}", {"pod": changed(attempts.manifest, amounts)})
 
 
 def _in_container(pod: Pod, name: str) -> str:

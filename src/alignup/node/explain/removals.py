@@ -49,11 +49,6 @@ class _Holder(Record, frozen=False):
     totals: Counter[str] = field(default_factory=Counter)
     """By resource, what it holds on all NUMA nodes, or requests of the node as a whole (CPU in thousandths)."""
 
-    @property
-    def cpus(self) -> int:
-        """The CPUs that it holds for itself, or requests."""
-        return self.totals["cpu"]
-
 
 def removal(
     attempts: Attempts, holdings: Holdings, blamed: Sequence[str], *, as_whole: bool = False
@@ -67,7 +62,7 @@ def removal(
         as_whole: what pods request of the node as a whole counts, not what they hold.
     """
     found = _requesters(attempts.node.pods) if as_whole else _holders(attempts.node.pods, holdings)
-    holders = sorted(found, key=lambda one: (one.totals[blamed[0]] if as_whole and blamed else 0, one.cpus))
+    holders = sorted(found, key=lambda one: (one.totals[blamed[0]] if as_whole and blamed else 0, one.totals["cpu"]))
     if not holders or not attempts.without([one.uid for one in holders]):
         return None
     for one in holders:
@@ -99,7 +94,7 @@ def _pairs(attempts: Attempts, holders: Sequence[_Holder], holdings: Holdings) -
         [one.amounts for one in holders], free, asked, on_one_node=single and not attempts.pod.annotations
     )  # fmt: skip
     pairs = ((holders[one], holders[other]) for one, other in found)
-    return sorted(pairs, key=lambda pair: pair[0].cpus + pair[1].cpus)[:MOST_PAIRS_TRIED]
+    return sorted(pairs, key=lambda pair: pair[0].totals["cpu"] + pair[1].totals["cpu"])[:MOST_PAIRS_TRIED]
 
 
 def _requesters(pods: Iterable[Pod]) -> Iterator[_Holder]:
@@ -155,15 +150,14 @@ def _orders(holders: Sequence[_Holder], holdings: Holdings, blamed: Sequence[str
             if numa_node in place.numa_nodes
         )
 
-    numa_nodes = sorted(holdings.numa_node_ids, key=free, reverse=True)[: MOST_ORDERS - 1]
-    for numa_node in (None, *numa_nodes):
-        yield sorted(holders, key=lambda one: (-share(one, numa_node), one.cpus))  # used at once
+    for numa_node in (None, *sorted(holdings.numa_node_ids, key=free, reverse=True)[: MOST_ORDERS - 1]):
+        yield sorted(holders, key=lambda one: (-share(one, numa_node), one.totals["cpu"]))  # used at once
 
 
 def _greedy(attempts: Attempts, orders: Iterable[list[_Holder]]) -> list[_Holder]:
     """Return the first pods of the best order that make room, less those that turn out not to be needed."""
     prefixes = [_first(attempts, order) for order in orders]
-    chosen = min(prefixes, key=lambda some: (len(some), sum(one.cpus for one in some)))
+    chosen = min(prefixes, key=lambda some: (len(some), sum(one.totals["cpu"] for one in some)))
     for one in chosen[-2 : -2 - MOST_SPARED : -1]:
         fewer = [other for other in chosen if other is not one]
         if attempts.without([other.uid for other in fewer]):

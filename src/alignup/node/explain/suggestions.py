@@ -43,8 +43,7 @@ def suggestions_for(
         manifest: the pod's manifest, if there is one.
     """
     attempts = _attempts(node, trial, manifest)
-    admitted = trial.admission.admitted
-    found = _for_admitted(attempts, trial) if admitted else _for_refused(attempts, trial, blamed)
+    found = _for_admitted(attempts, trial) if trial.admission else _for_refused(attempts, trial, blamed)
     return tuple(one for _, one in sorted(found, key=lambda one: one[0])[:MOST_SUGGESTIONS])
 
 

@@ -157,10 +157,9 @@ def _holders(holdings: Holdings, amounts: ResourceAmounts, numa_nodes: tuple[int
 def _container_parts(trial: Trial, *, is_static: bool) -> Iterator[ContainerPart]:
     """Yield the containers of the pod in the order of their admission."""
     for one in trial.pod.all_containers:
-        kind = "sidecar" if one.is_sidecar else "init" if one.is_init else "container"
         yield ContainerPart(
             one.name,
-            kind,
+            "sidecar" if one.is_sidecar else "init" if one.is_init else "container",
             one.exclusive_cpus if is_static else 0,
             why_shared(trial.pod, one) if is_static else NO_CPU_MANAGER,
             trial.got.get(one.name),

@@ -26,8 +26,7 @@ def resource_rows(resources: Iterable[ResourcePart]) -> Iterator[tuple[str, ...]
     """Yield what was asked for, which nodes were offered, and what was there by NUMA node and who held it."""
     for one in resources:
         words = amounts_in_words(one)
-        asked = "" if one.asked is None else words(one.asked)
-        cells = (one.resource, asked, offered_in_words(one))
+        cells = (one.resource, "" if one.asked is None else words(one.asked), offered_in_words(one))
         for names, place in _equal_places(one.places):
             reserved = words(place.reserved) if place.reserved else "-"
             yield (

@@ -100,8 +100,7 @@ def explanation_html(explanation: Explanation) -> str:
 
 def _parts(explanation: Explanation) -> Iterator[Element]:
     """Yield the elements of one explanation."""
-    mark = "✓ admitted" if explanation.admitted else f"✗ refused: {explanation.reason}"
-    yield heading(f"{explanation.pod}: {mark}")
+    yield heading(f"{explanation.pod}: {'✓ admitted' if explanation else f'✗ refused: {explanation.reason}'}")
     yield paragraph(explanation.cause)
     yield paragraph(
         f"policy {explanation.policy}, scope {explanation.scope}, QoS class {explanation.qos}"

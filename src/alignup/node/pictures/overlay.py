@@ -201,8 +201,7 @@ class Sign(Record):
         """Return the definition of the pattern that `fill` names."""
         tint, line = ("#d6d6d6", "#777") if self.number < 0 else _COLOURS[self.number % len(_COLOURS)]
         motif = _CROSSED if self.number < 0 else _MOTIFS[self.number % len(_MOTIFS)]
-        size = {"width": "6", "height": "6"}
-        made = Element("pattern", {"id": self._name, "patternUnits": "userSpaceOnUse", **size})
+        made = Element("pattern", {"id": self._name, "patternUnits": "userSpaceOnUse", "width": "6", "height": "6"})
         SubElement(made, "path", {"d": "M0 0h6v6h-6z", "fill": tint})
         if motif:
             SubElement(made, "path", {"d": motif, "stroke": line, "stroke-opacity": "0.6", "fill": "none"})

@@ -166,6 +166,5 @@ def machine_svg(machine: Machine) -> str:
 
 def node_svg(node: Node) -> str:
     """Return the picture of a node and of what its containers hold."""
-    devices = {} if node.devices is None else {name: pool.devices for name, pool in node.devices.pools.items()}
     title = f"Node: policy {node.manager.policy.name}, {counted(len(node.pods), 'pod')}"
-    return drawing_of(Scene(title, node.machine, devices, holdings_of(node)))
+    return drawing_of(Scene(title, node.machine, node.inventory, holdings_of(node)))

@@ -70,10 +70,8 @@ def picture(
     width: int, height: int, title: str, layers: Iterable[Element], patterns: Sequence[Element] = ()
 ) -> Element:
     """Return an SVG element of layers, the lowest first, with its style and the patterns that it uses."""
-    root = Element("svg", {"xmlns": "http://www.w3.org/2000/svg", "class": "au", "role": "img"})
-    root.set("width", str(width))
-    root.set("height", str(height))
-    root.set("viewBox", f"0 0 {width} {height}")
+    size = {"width": str(width), "height": str(height), "viewBox": f"0 0 {width} {height}"}
+    root = Element("svg", {"xmlns": "http://www.w3.org/2000/svg", "class": "au", "role": "img", **size})
     add(root, "title", title)
     add(root, "style").text = style("picture")
     if patterns:
