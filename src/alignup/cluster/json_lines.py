@@ -86,8 +86,6 @@ class NodeReader:
 
     def __init__(self, version: KubeletVersion | None = None) -> None:
         self._version = version
-        self._decoder = msgspec.json.Decoder(_NodeLine)
-        self._keys = msgspec.json.Decoder(dict[str, msgspec.Raw])
         self._parts: dict[object, tuple[LoadedMachine, KubeletConfig]] = {}
 
     def node(self, line: str | bytes) -> tuple[str, Node]:
@@ -104,8 +102,8 @@ class NodeReader:
 
     def empty_node(self, line: str | bytes, labels: Mapping[str, str] | None = None) -> tuple[_NodeLine, Node]:
         """Return what one line says, and the node without its pods; `labels` go before those of the line."""
-        wire = decode_json(line, "a node as a JSON object", decode=self._decoder.decode)
-        check_keys(self._keys.decode(line), f"node {wire.name!r}")
+        wire = decode_json(line, "a node as a JSON object", kind=_NodeLine)
+        check_keys(msgspec.json.decode(line, type=dict[str, msgspec.Raw]), f"node {wire.name!r}")
         known = node_object_of(wire.node_object)
         version = version_of({"kubeletVersion": wire.kubelet_version}, self._version, known)
         parts = wire.machine, wire.devices, wire.preferred_sets, wire.kubelet

@@ -12,6 +12,7 @@ from alignup.core.amounts.memory_ledger import MemoryCapacity, MemoryLedger
 from alignup.errors import InputError
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.kubernetes.pod import Container, Pod
+from alignup.kubernetes.pod_requests import is_pinned_memory
 from alignup.kubernetes.quantity import LARGEST
 from alignup.kubernetes.versions import VersionProfile
 from alignup.records import Record, field
@@ -32,6 +33,8 @@ _counted_devices = lru_cache(maxsize=1024)(
     lambda totals, over_all_nodes: DeviceInventory.from_counts(list(totals), over_all_nodes=over_all_nodes)
 )
 _NEWEST_PROFILE = VersionProfile()
+Amounts = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+"""Capacity, allocatable and available amounts of a resource, one for each NUMA node."""
 
 
 def row_of_node(node: Node) -> Row:
@@ -63,13 +66,19 @@ class NodeAmounts(Record):
     numa_nodes: int
     policy: str = "none"
     scope: str = "container"
-    cpus: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None = None
-    """Capacity, allocatable and available CPUs; None: they are not aligned."""
-    memory: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]] = field(default_factory=dict)
-    """Type -> allocatable and available bytes."""
-    devices: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]] = field(default_factory=dict)
-    """Resource -> allocatable and available devices."""
+    resources: Mapping[str, Amounts] = field(default_factory=dict)
+    """Capacity, allocatable and available CPUs, bytes of each type, and devices; what is missing is not aligned."""
     distances: tuple[tuple[int, ...], ...] | None = None
+
+    @property
+    def memory(self) -> dict[str, Amounts]:
+        """The amounts of each type of memory."""
+        return {name: one for name, one in self.resources.items() if is_pinned_memory(name)}
+
+    @property
+    def devices(self) -> dict[str, Amounts]:
+        """The amounts of each resource of devices."""
+        return {name: one for name, one in self.resources.items() if name != "cpu" and not is_pinned_memory(name)}
 
 
 def row_of_amounts(amounts: NodeAmounts, profile: VersionProfile = _NEWEST_PROFILE) -> Row:
@@ -80,14 +89,13 @@ def row_of_amounts(amounts: NodeAmounts, profile: VersionProfile = _NEWEST_PROFI
         profile: what the kubelet's release does where releases differ.
     """
     cpu = memory = None
-    if amounts.cpus is not None:
-        capacity, allocatable, available = amounts.cpus
+    if "cpu" in amounts.resources:
+        capacity, allocatable, available = amounts.resources["cpu"]
         cpu = CpuLedger.from_counts(_counted_cpus(capacity, allocatable), list(available))
-    if amounts.memory:
-        there = tuple((kind, known[0]) for kind, known in sorted(amounts.memory.items()))
+    if pinned := amounts.memory:
+        there = tuple((kind, known[1]) for kind, known in sorted(pinned.items()))
         memory = MemoryLedger.from_counts(
-            _counted_memory(there, profile.memory_groups_checked),
-            {kind: known[1] for kind, known in amounts.memory.items()},
+            _counted_memory(there, profile.memory_groups_checked), {kind: known[2] for kind, known in pinned.items()}
         )
     return Row(
         numa_nodes=amounts.numa_nodes,
@@ -99,7 +107,7 @@ def row_of_amounts(amounts: NodeAmounts, profile: VersionProfile = _NEWEST_PROFI
             resource: DeviceLedger.from_counts(
                 _counted_devices(totals, profile.device_hints_over_all_nodes), list(available)
             )
-            for resource, (totals, available) in amounts.devices.items()
+            for resource, (_, totals, available) in amounts.devices.items()
         },
         distances=None if amounts.distances is None else _shared_distances(amounts.distances),
         upper_bound=True,

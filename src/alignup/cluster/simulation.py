@@ -84,14 +84,13 @@ def read_trace(lines: str | bytes | Iterable[str | bytes], source: str = "the tr
     Raises:
         InputError: a line is not of the form, a time goes back, or a pod comes twice.
     """
-    decoder = msgspec.json.Decoder(_Line)
     templates: dict[bytes, Pod] = {}
     seen: set[str] = set()
     events: list[Event] = []
     time = float("-inf")
     for where, line in numbered_lines(lines, source):
         with errors_at(where):
-            event = _event(decoder, line, templates)
+            event = _event(line, templates)
             if event.time < time:
                 raise InputError.at("time", f"a time not before {time:g}", event.time)
             if isinstance(event, Arrival) and event.pod.uid in seen:
@@ -103,9 +102,9 @@ def read_trace(lines: str | bytes | Iterable[str | bytes], source: str = "the tr
     return events
 
 
-def _event(decoder: msgspec.json.Decoder[_Line], line: str | bytes, templates: dict[bytes, Pod]) -> Event:
+def _event(line: str | bytes, templates: dict[bytes, Pod]) -> Event:
     """Return the event of one line."""
-    wire = decode_json(line, "an event as a JSON object", decode=decoder.decode)
+    wire = decode_json(line, "an event as a JSON object", kind=_Line)
     if (wire.admit is None) == (wire.remove is None):
         raise InputError.at("the event", 'either "admit" or "remove"', sorted(msgspec.to_builtins(wire)))
     if wire.remove is not None:

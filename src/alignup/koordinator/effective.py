@@ -164,7 +164,7 @@ def _place(key: str) -> str:
 
 def _decoded(text: str, where: str) -> NumaTopologySpec:
     """Return the fields in the text of an annotation."""
-    fields = decode_json(text, "a JSON object", where, _DECODE)
+    fields = decode_json(text, "a JSON object", where, decode=_DECODE)
     said = {_POLICY_FIELD.casefold(): "", _EXCLUSIVE_FIELD.casefold(): ""}
     known = {*said, *(name.casefold() for name in _OTHER_FIELDS)}
     strange = [name for name in fields or {} if name.casefold() not in known]

@@ -115,7 +115,7 @@ def decode_table(text: bytes, where: str) -> LeaseTable:
 def _decoded(text: bytes, where: str, decode: Callable[[str | bytes], _T]) -> _T:
     """Return the value in a JSON text; one that cannot be read is damage."""
     try:
-        return decode_json(text, "leases", where, decode)
+        return decode_json(text, "leases", where, decode=decode)
     except InputError as error:
         raise DamagedError(str(error)) from None
 

@@ -20,11 +20,10 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from alignup.cluster.rows import NodeAmounts
+from alignup.cluster.rows import Amounts, NodeAmounts
 from alignup.errors import InputError, errors_in, warn
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES, TOPOLOGY_SCOPES, KubeletConfig
 from alignup.kubernetes.node_object import NodeObject, node_object
-from alignup.kubernetes.pod_requests import is_pinned_memory
 from alignup.kubernetes.policy_options import DEFAULT_MAXIMUM
 from alignup.kubernetes.quantity import parse_quantity, whole_units
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, parse_version
@@ -170,16 +169,13 @@ class _List(msgspec.Struct):
     items: list[msgspec.Raw]
 
 
-_LIST: Final = msgspec.json.Decoder(_List)
-
-
 def _documents(text: bytes, source: str) -> Iterable[Any]:
     """Return the documents in a text; JSON, which cannot expand, may be as long as a large cluster makes it.
 
     The objects of a List are decoded one at a time, so that never all of them lie about as plain objects.
     """
     with suppress(InputError):
-        found = decode_json(text, "a list", decode=_LIST.decode)
+        found = decode_json(text, "a list", kind=_List)
         if found.kind.endswith("List"):
             return [found]
     with suppress(InputError):
@@ -215,7 +211,7 @@ def _object(data: Any, place: str) -> Topology | NodeObject:
     """Return what one object says."""
     if isinstance(data, msgspec.Raw):
         try:
-            wire = _DECODER.decode(data)
+            wire = msgspec.json.decode(data, type=_Object)
             if wire.kind != _NODE_KIND:
                 return _described(wire, place)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -240,8 +236,8 @@ def _described(wire: _Object, place: str) -> Topology:
         what = "1 to 64 zones of type Node" if wire.metadata.name else "a name"
         raise InputError.at(place, what, len(zones) if wire.metadata.name else wire.metadata.name)
     policy, scope = _policy(wire)
-    columns, distances = columns_of(zones, place), distances_of(zones, place)
-    return Topology(wire.metadata.name, _known_amounts(len(zones), columns, policy, scope, distances))
+    columns, distances = dict(sorted(columns_of(zones, place).items())), distances_of(zones, place)
+    return Topology(wire.metadata.name, NodeAmounts(len(zones), policy, scope, columns, distances))
 
 
 def _policy(wire: _Object) -> tuple[str, str]:
@@ -276,26 +272,6 @@ def _warn_unknown(wire: _Object, what: str, word: str, otherwise: str) -> None:
     warn(f"the topology {what} {word!r} of node {wire.metadata.name} is unknown and ignored; {otherwise} is taken")
 
 
-def _known_amounts(count: int, columns: Columns, policy: str, scope: str, distances: Distances) -> NodeAmounts:
-    """Return what is known of the node."""
-    memory, devices = {}, {}
-    for name in sorted(columns):
-        _, allocatable, available = columns[name]
-        if is_pinned_memory(name):
-            memory[name] = (allocatable, available)
-        elif name != "cpu":
-            devices[name] = (allocatable, available)
-    return NodeAmounts(
-        numa_nodes=count,
-        policy=policy,
-        scope=scope,
-        cpus=columns.get("cpu"),
-        memory=memory,
-        devices=devices,
-        distances=distances,
-    )
-
-
 _NOT_ALIGNED: Final = frozenset({"ephemeral-storage", "storage", "pods"})
 _UNKNOWN_DISTANCE: Final = 255
 _LARGEST_AMOUNT: Final = MEMORY_LIMIT // NUMA_NODE_LIMIT
@@ -305,14 +281,8 @@ _LARGEST_COST: Final = (1 << 31) - 1
 _Amounts: TypeAlias = tuple[int, int, int]
 """One resource of a zone: capacity, allocatable and available units."""
 
-Columns: TypeAlias = dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]
-"""The amounts of each resource, in the order of the zones."""
-
 _SHORT: Final = 17
 """Numbers of fewer digits are below `_LARGEST_AMOUNT`."""
-
-Distances: TypeAlias = tuple[tuple[int, ...], ...] | None
-"""A row for each zone; None where no zone tells any."""
 
 
 class _Cost(msgspec.Struct):
@@ -347,7 +317,7 @@ def _zone_order(zone: Zone) -> tuple[int, str]:
     return int(digits[:18] or 0), zone.name
 
 
-def columns_of(zones: list[Zone], place: str) -> Columns:
+def columns_of(zones: list[Zone], place: str) -> dict[str, Amounts]:
     """Return the amounts by resource.
 
     Raises:
@@ -404,7 +374,7 @@ def _units(value: object, place: str, name: str) -> int:
     return max(0, amount)
 
 
-def distances_of(zones: list[Zone], place: str) -> Distances:
+def distances_of(zones: list[Zone], place: str) -> tuple[tuple[int, ...], ...] | None:
     """Return the costs between the zones; None where no zone has any."""
     names = [zone.name for zone in zones]
     rows = []
@@ -422,9 +392,6 @@ def distances_of(zones: list[Zone], place: str) -> Distances:
             values = [costs.get(name, _UNKNOWN_DISTANCE) for name in names]
         rows.append(tuple(values))
     return tuple(rows) if costs_known else None
-
-
-_DECODER: Final = msgspec.json.Decoder(_Object)
 
 
 _MEMORY: Final = "memory"
@@ -455,14 +422,14 @@ def node_of(topology: Topology, version: KubeletVersion = NEWEST) -> Node:
         resource: tuple(
             Device(f"zone-{zone}-{number}", (zone,)) for zone, count in enumerate(totals) for number in range(count)
         )
-        for resource, (totals, _) in known.devices.items()
+        for resource, (_, totals, _) in known.devices.items()
     }
     node = Node(machine, _config(known, reserved_cpus, version), inventory)
     taken = {
         resource: [
             f"zone-{zone}-{number}" for zone in range(known.numa_nodes) for number in range(totals[zone] - free[zone])
         ]
-        for resource, (totals, free) in known.devices.items()
+        for resource, (_, totals, free) in known.devices.items()
     }
     if node.devices is not None and any(taken.values()):
         node.devices.adopt(_IN_USE, _IN_USE, taken)
@@ -472,7 +439,7 @@ def node_of(topology: Topology, version: KubeletVersion = NEWEST) -> Node:
 def _machine(known: NodeAmounts) -> tuple[Machine, CPUSet]:
     """Return a machine with the amounts of the zones, and those of its CPUs that are reserved or in use."""
     nothing = (0,) * known.numa_nodes
-    capacity, _, available = known.cpus or ((1, *nothing[1:]), nothing, (1, *nothing[1:]))
+    capacity, _, available = known.resources.get("cpu", ((1, *nothing[1:]), nothing, (1, *nothing[1:])))
     reserved: list[int] = []
     nodes = []
     cpu = 0
@@ -480,11 +447,11 @@ def _machine(known: NodeAmounts) -> tuple[Machine, CPUSet]:
         reserved += range(cpu, cpu + count - available[zone])
         pages = tuple(
             HugePages(record.size, record.size_bytes, by_zone[zone] // record.size_bytes)
-            for kind, (by_zone, _) in known.memory.items()
+            for kind, (_, by_zone, _) in known.memory.items()
             if kind != _MEMORY
             for record in [HugePages.parse(kind.removeprefix("hugepages-"), 0)]
         )
-        memory = known.memory.get(_MEMORY, (nothing, nothing))[0][zone] + (_PAGE if zone == 0 else 0)
+        memory = known.resources.get(_MEMORY, (nothing, nothing))[1][zone] + (_PAGE if zone == 0 else 0)
         nodes.append(
             NumaNode(
                 id=zone,
@@ -504,7 +471,7 @@ def _config(known: NodeAmounts, reserved_cpus: CPUSet, version: KubeletVersion) 
     if known.numa_nodes > DEFAULT_MAXIMUM:
         maximum = {"max-allowable-numa-nodes": str(known.numa_nodes)}
         kubelet["topologyManagerPolicyOptions"] = maximum
-    if known.cpus:
+    if "cpu" in known.resources:
         kubelet |= {"cpuManagerPolicy": "static", "reservedSystemCPUs": str(reserved_cpus)}
     if known.memory:
         kubelet |= {"memoryManagerPolicy": "Static", "reservedMemory": _reserved_memory(known)}
@@ -515,7 +482,7 @@ def _reserved_memory(known: NodeAmounts) -> list[dict[str, Any]]:
     """Return what is in use of each type, by zone, and the page that has to be reserved."""
     entries = []
     for zone in range(known.numa_nodes):
-        limits = {kind: there[zone] - free[zone] for kind, (there, free) in known.memory.items()}
+        limits = {kind: there[zone] - free[zone] for kind, (_, there, free) in known.memory.items()}
         if zone == 0:
             limits[_MEMORY] = limits.get(_MEMORY, 0) + _PAGE
         limits = {kind: amount for kind, amount in limits.items() if amount}

@@ -116,12 +116,7 @@ _GO_KEYS: Final = {
 _NOT_DECODED: Final = (msgspec.MsgspecError, UnicodeError)
 _PR_SET_PDEATHSIG: Final = 1
 _ENCODE: Final = msgspec.json.Encoder().encode
-_NODE: Final = msgspec.json.Decoder(NodeObject)
-_ARGS: Final = msgspec.json.Decoder(ExtenderArgs)
-_PREEMPTION: Final = msgspec.json.Decoder(PreemptionArgs)
-_BATCH: Final = msgspec.json.Decoder(Batch)
-_BINDING: Final = msgspec.json.Decoder(Binding)
-_ANY_KEYS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_AnyKeys = dict[str, msgspec.Raw]
 
 
 def begin_process(memory: int) -> None:
@@ -137,12 +132,12 @@ def decode_args(data: bytes) -> ExtenderArgs:
     Raises:
         InputError: it is none, or of too many nodes.
     """
-    found = _decoded(data, _ARGS, "ExtenderArgs", lambda args: args.node_names is None and args.nodes is None)
+    found = _decoded(data, ExtenderArgs, "ExtenderArgs", lambda args: args.node_names is None and args.nodes is None)
     _check_requests(found.pod)
     items = (found.nodes.items if found.nodes else None) or ()
     _check_count("nodes", max(len(found.node_names or ()), len(items)))
     if found.node_names is None:
-        found.objects = {decode_json(item, "a Node", "Nodes.items", _NODE.decode).metadata.name: item for item in items}
+        found.objects = {decode_json(item, "a Node", "Nodes.items", NodeObject).metadata.name: item for item in items}
     return found
 
 
@@ -153,7 +148,7 @@ def decode_preemption(data: bytes) -> PreemptionArgs:
         InputError: it is none, or of too many nodes or victims.
     """
     found = _decoded(
-        data, _PREEMPTION, "ExtenderPreemptionArgs", lambda args: not any(one.uids for one in args.by_node.values())
+        data, PreemptionArgs, "ExtenderPreemptionArgs", lambda args: not any(one.uids for one in args.by_node.values())
     )
     _check_requests(found.pod)
     counts = [len(one.pods or ()) for one in found.by_node.values()]
@@ -169,7 +164,7 @@ def decode_batch(data: bytes) -> Batch:
     Raises:
         InputError: it is none, or of too many pods.
     """
-    found = decode_json(data, 'a JSON object with "pods"', decode=_BATCH.decode)
+    found = decode_json(data, 'a JSON object with "pods"', kind=Batch)
     _check_count("pods", len(found.pods), MOST_PODS)
     for pod in found.pods:
         _check_requests(pod)
@@ -182,7 +177,7 @@ def decode_binding(data: bytes) -> Binding:
     Raises:
         InputError: it is none.
     """
-    return _decoded(data, _BINDING, "ExtenderBindingArgs", lambda _: False)
+    return _decoded(data, Binding, "ExtenderBindingArgs", lambda _: False)
 
 
 def _check_count(what: str, count: int, most: int = MOST_NAMES) -> None:
@@ -205,7 +200,7 @@ def _check_parts(data: bytes) -> None:
         InputError: the pod is larger than any, or there are too many names.
         MsgspecError: it is no JSON object.
     """
-    for key, value in _ANY_KEYS.decode(data).items():
+    for key, value in msgspec.json.decode(data, type=_AnyKeys).items():
         text = memoryview(value)
         if key.lower() == "pod":
             _check_count("bytes of a pod", len(text), LARGEST_POD)
@@ -214,13 +209,13 @@ def _check_parts(data: bytes) -> None:
             _check_count("nodes", bytes(text).count(b",") + 1)
 
 
-def _decoded(data: bytes, decoder: msgspec.json.Decoder[_T], name: str, lacks_all: Callable[[_T], bool]) -> _T:
+def _decoded(data: bytes, kind: type[_T], name: str, lacks_all: Callable[[_T], bool]) -> _T:
     """Return the decoded question, with keys of any case.
 
     Args:
         data: the body.
-        decoder: decodes keys in Go's case.
-        name: of what it makes, in Go.
+        kind: of the question, with keys in Go's case.
+        name: of that, in Go.
         lacks_all: whether a question asks about nothing, as one does whose keys are in another case.
     """
     expected = f"the JSON of {name}"
@@ -228,13 +223,14 @@ def _decoded(data: bytes, decoder: msgspec.json.Decoder[_T], name: str, lacks_al
     try:
         if len(data) > LARGEST_POD:
             _check_parts(data)
-        found = decoder.decode(data)
+        found = msgspec.json.decode(data, type=kind)
         if not lacks_all(found):
             return found
     except _NOT_DECODED as error:
         found, why = None, str(error)
     try:
-        return decoder.decode(msgspec.json.encode(_recased(_ANY_KEYS.decode(data))))
+        recased = msgspec.json.encode(_recased(msgspec.json.decode(data, type=_AnyKeys)))
+        return msgspec.json.decode(recased, type=kind)
     except _NOT_DECODED as error:
         if found is None:
             raise InputError(f"expected {expected}: {why}") from error

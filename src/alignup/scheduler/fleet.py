@@ -568,7 +568,7 @@ def _made(lines: Iterable[tuple[str, str | bytes]]) -> Iterator[FleetNode]:
     names: set[str] = set()
     for where, line in lines:
         with errors_at(where):
-            found = decode_json(line, _NAMED, decode=_FIELDS.decode)
+            found = decode_json(line, _NAMED, kind=dict[str, msgspec.Raw])
             name: object = decode_json(found.pop("name", _NULL), "a name")
             if not isinstance(name, str):
                 raise InputError.at("name", _NAMED, name)
@@ -586,7 +586,6 @@ def _made(lines: Iterable[tuple[str, str | bytes]]) -> Iterator[FleetNode]:
 
 
 _NAMED: Final = "a node as a JSON object with a name"
-_FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _NULL: Final = msgspec.Raw(b"null")
 
 

@@ -58,9 +58,6 @@ class _Lease(msgspec.Struct):
     spec: _Spec = msgspec.field(default_factory=_Spec)
 
 
-_LEASE: Final = msgspec.json.Decoder(_Lease)
-
-
 class Leader:
     """One candidate, which leads from time to time.
 
@@ -163,7 +160,7 @@ class Leader:
     async def _get(self) -> _Lease | None:
         with accepting(MISSING):
             text = await self._api.request("GET", object_path(self._collection, self._name))
-            return decode_json(text, "a Lease", decode=_LEASE.decode)
+            return decode_json(text, "a Lease", kind=_Lease)
         return None
 
     async def _put(self, spec: _Spec, version: str | None) -> bool:

@@ -300,13 +300,8 @@ _Amounts = tuple[int, ...]
 
 def _with_free(amounts: NodeAmounts, left: Callable[[str, _Amounts, _Amounts], _Amounts]) -> NodeAmounts:
     """Return amounts of which something else is free: of each resource what a function of its amounts says."""
-    cpus = amounts.cpus
-    return replace(
-        amounts,
-        cpus=None if cpus is None else (cpus[0], cpus[1], left("cpu", cpus[1], cpus[2])),
-        memory={name: (there, left(name, there, free)) for name, (there, free) in amounts.memory.items()},
-        devices={name: (there, left(name, there, free)) for name, (there, free) in amounts.devices.items()},
-    )
+    found = {name: (whole, there, left(name, there, free)) for name, (whole, there, free) in amounts.resources.items()}
+    return replace(amounts, resources=found)
 
 
 def _less(free: tuple[int, ...], wanted: int, order: list[int]) -> tuple[int, ...]:

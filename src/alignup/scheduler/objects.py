@@ -163,9 +163,6 @@ class Budget(msgspec.Struct, gc=False):
         )
 
 
-_POD: Final = msgspec.json.Decoder(PodObject)
-_NODE: Final = msgspec.json.Decoder(NodeObject)
-_BUDGET: Final = msgspec.json.Decoder(Budget)
 _ENCODER: Final = msgspec.json.Encoder()
 
 
@@ -175,7 +172,7 @@ def decode_pod(data: bytes | msgspec.Raw) -> PodObject:
     Raises:
         InputError: it is none.
     """
-    return decode_json(data, "a Pod", decode=_POD.decode)
+    return decode_json(data, "a Pod", kind=PodObject)
 
 
 def decode_node(data: bytes | msgspec.Raw) -> NodeObject:
@@ -184,7 +181,7 @@ def decode_node(data: bytes | msgspec.Raw) -> NodeObject:
     Raises:
         InputError: it is none.
     """
-    return decode_json(data, "a Node", decode=_NODE.decode)
+    return decode_json(data, "a Node", kind=NodeObject)
 
 
 def decode_budget(data: bytes | msgspec.Raw) -> Budget:
@@ -193,7 +190,7 @@ def decode_budget(data: bytes | msgspec.Raw) -> Budget:
     Raises:
         InputError: it is none.
     """
-    return decode_json(data, "a PodDisruptionBudget", decode=_BUDGET.decode)
+    return decode_json(data, "a PodDisruptionBudget", kind=Budget)
 
 
 def rules_of(pods: Iterable[WatchedPod], budgets: Sequence[Budget]) -> Rules:

@@ -88,18 +88,13 @@ class Report(msgspec.Struct, frozen=True):
         return read_topology(msgspec.Raw(self.text), self.name)
 
 
-_OBJECT: Final = msgspec.json.Decoder(_Object)
-_HOLDINGS: Final = msgspec.json.Decoder(Holdings)
-_DESCRIPTION: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
-
-
 def decode_report(data: bytes | msgspec.Raw) -> Report:
     """Return a NodeResourceTopology object that an API server sent.
 
     Raises:
         InputError: it is no object with metadata.
     """
-    found = decode_json(data, f"a {_KIND}", decode=_OBJECT.decode)
+    found = decode_json(data, f"a {_KIND}", kind=_Object)
     metadata, annotations = found.metadata, found.metadata.annotations or {}
     attributes = {one.name: one.value for one in found.attributes or ()}
     method = attributes.get(METHOD_ATTRIBUTE, METHOD)  # other methods leave out pods, and which is not told
@@ -129,7 +124,7 @@ class Description:
         """
         key = text, tuple(sorted(labels.items()))
         if key not in self._templates:
-            described = decode_json(text, "a node as a JSON object", f"the annotation {NODE}", _DESCRIPTION.decode)
+            described = decode_json(text, "a node as a JSON object", f"the annotation {NODE}", dict[str, msgspec.Raw])
             line = msgspec.json.encode({**described, "name": "node"})
             self._templates[key] = self._reader.empty_node(line, labels)[1]
         return self._templates[key]
@@ -141,7 +136,7 @@ def decode_holdings(text: str) -> Holdings:
     Raises:
         InputError: they are of another form.
     """
-    return decode_json(text, "holdings", f"the annotation {HOLDINGS}", _HOLDINGS.decode)
+    return decode_json(text, "holdings", f"the annotation {HOLDINGS}", Holdings)
 
 
 def annotations_of(description: str, node: Node) -> dict[str, str]:

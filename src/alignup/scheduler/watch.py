@@ -232,7 +232,7 @@ class Follower(Generic[T]):
         async with self._api.open("GET", self._path, None, query, limits) as response:
             self.is_current = True
             async for line in _lines(response):
-                event = _decoded(line, "an event", _EVENT.decode)
+                event = _decoded(line, "an event", _Event)
                 event.object = _shallow(event.object)
                 self._take(event)
 
@@ -244,7 +244,7 @@ class Follower(Generic[T]):
             InputError: the event says so, and not why.
         """
         if event.type == "ERROR":
-            status = decode_json(event.object, "a Status", decode=_STATUS.decode)
+            status = decode_json(event.object, "a Status", kind=Status)
             raise ApiError(f"watch of {self._path}: {status.code}: {status.message}", status.code)
         if event.type in {"ADDED", "MODIFIED", "DELETED"}:
             found = self._read(event.object, self._ignored)
@@ -298,20 +298,20 @@ def decode_list(text: bytes) -> ObjectList:
     Raises:
         InputError: it is none.
     """
-    found = _decoded(text, "a list of objects", _LIST.decode)
+    found = _decoded(text, "a list of objects", ObjectList)
     found.items = [_shallow(item) for item in found.items or ()]
     return found
 
 
-def _decoded(text: bytes, expected: str, decode: Callable[[bytes], _D]) -> _D:
+def _decoded(text: bytes, expected: str, kind: type[_D]) -> _D:
     """Return what a text says, without what is nested so deeply in it that the interpreter cannot pass over it."""
     try:
-        return decode(text)
+        return msgspec.json.decode(text, type=kind)
     except RecursionError:
         text = without_depths(text, _LEVELS)
     except (msgspec.MsgspecError, UnicodeError):
         pass
-    return decode_json(text, expected, decode=decode)
+    return decode_json(text, expected, kind=kind)
 
 
 def _shallow(data: msgspec.Raw) -> msgspec.Raw:
@@ -323,14 +323,8 @@ def _shallow(data: msgspec.Raw) -> msgspec.Raw:
 def _meta(data: msgspec.Raw) -> _Meta:
     """Return what there is of an object's metadata, of which all may be missing."""
     with suppress(InputError):
-        return decode_json(data, "an object", decode=_VERSIONED.decode).metadata
+        return decode_json(data, "an object", kind=_Versioned).metadata
     return _Meta()
-
-
-_LIST: Final = msgspec.json.Decoder(ObjectList)
-_EVENT: Final = msgspec.json.Decoder(_Event)
-_STATUS: Final = msgspec.json.Decoder(Status)
-_VERSIONED: Final = msgspec.json.Decoder(_Versioned)
 
 
 async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:

@@ -27,7 +27,12 @@ _NO_BRACKETS: Final = bytes(set(range(256)) - set(_STEPS))
 
 
 def decode_json(
-    text: str | bytes | msgspec.Raw, expected: str, where: str = "", decode: Callable[[Any], _T] = msgspec.json.decode
+    text: str | bytes | msgspec.Raw,
+    expected: str,
+    where: str = "",
+    kind: type[_T] = object,  # type: ignore[assignment]  # then the caller says what it expects
+    *,
+    decode: Callable[[Any], _T] | None = None,
 ) -> _T:
     """Return the value in a JSON text.
 
@@ -35,16 +40,16 @@ def decode_json(
         text: one JSON value.
         expected: the words of an error for what should be there.
         where: the place that an error names; empty: the caller adds it.
-        decode: makes values of the text, such as a msgspec decoder's `decode`.
+        kind: a type that msgspec knows.
+        decode: makes values of the text, where msgspec needs more than a type for that.
 
     Raises:
-        InputError: the text is no JSON, no UTF-8, not of the type that `decode` makes, or has more than `DEPTH_LIMIT`
-            levels.
+        InputError: the text is no JSON, no UTF-8, not of that type, or has more than `DEPTH_LIMIT` levels.
     """
     why = f"values are nested more than {DEPTH_LIMIT} levels deep"
     try:
         if isinstance(text, msgspec.Raw) or not is_too_deep(text):
-            return decode(text)
+            return decode(text) if decode else msgspec.json.decode(text, type=kind)
     except RecursionError:
         pass
     except (msgspec.MsgspecError, UnicodeError) as error:

@@ -176,8 +176,7 @@ def scored(strategy, pod, cpu=(4, 8), policy="single-numa-node", **more):
         2,
         policy,
         distances=((10, 20), (20, 10)),
-        cpus=((8, 8), (8, 8), cpu),
-        devices={"example.com/gpu": ((4, 4), (2, 4))},
+        resources={"cpu": ((8, 8), (8, 8), cpu), "example.com/gpu": ((4, 4), (4, 4), (2, 4))},
     )
     return Cluster(["a"], [row]).evaluate(pod_manifest("new", **pod), strategy, **more).score[0]
 
@@ -256,9 +255,11 @@ def test_amounts_are_small():
         8,
         "restricted",
         scope="pod",
-        cpus=((8,) * 8, (8,) * 8, (8,) * 8),
-        memory={"memory": ((GIBI,) * 8, (GIBI,) * 8)},
-        devices={f"example.com/{name}": ((1,) * 8, (1,) * 8) for name in ("gpu", "nic")},
+        resources={
+            "cpu": ((8,) * 8,) * 3,
+            "memory": ((GIBI,) * 8,) * 3,
+            **{f"example.com/{name}": ((1,) * 8,) * 3 for name in ("gpu", "nic")},
+        },
     )
     cluster = Cluster([str(n) for n in range(1_000)], [row] * 1_000)
     assert cluster.nbytes < 1e6

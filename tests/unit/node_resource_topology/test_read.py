@@ -38,9 +38,11 @@ def test_zones_become_numa_nodes():
         numa_nodes=2,
         policy="single-numa-node",
         scope="container",
-        cpus=((10, 10), (8, 10), (3, 9)),
-        memory={"memory": ((15 * GIBI, 16 * GIBI), (15 * GIBI, 8 * GIBI))},
-        devices={"example.com/gpu": ((2, 2), (1, 2))},
+        resources={
+            "cpu": ((10, 10), (8, 10), (3, 9)),
+            "example.com/gpu": ((2, 2), (2, 2), (1, 2)),
+            "memory": ((16 * GIBI, 16 * GIBI), (15 * GIBI, 16 * GIBI), (15 * GIBI, 8 * GIBI)),
+        },
         distances=((10, 20), (20, 10)),
     )
 
@@ -138,7 +140,7 @@ def test_zones_go_by_number_and_type():
         for number in (10, 9)
     ]
     found = described(topology(zones=[*zones, {"name": "core-1", "type": "Core"}]))
-    assert found.cpus == ((10, 11),) * 3
+    assert found.resources == {"cpu": ((10, 11),) * 3}
     assert found.distances is None
     assert found.memory == {}
 

@@ -39,15 +39,15 @@ def test_the_object_reads_back_as_the_amounts_of_the_node(seed) -> None:
     assert amounts.distances == node.machine.distance_matrix
     if node.cpu is not None:
         free = int(node.cpu.free_cpus)
-        assert amounts.cpus[2] == tuple((cpus & free).bit_count() for cpus in node.machine.node_cpus)
+        assert amounts.resources["cpu"][2] == tuple((cpus & free).bit_count() for cpus in node.machine.node_cpus)
     if node.memory is not None:
         there = {f"hugepages-{one.size}" for zone in node.machine.numa_nodes for one in zone.hugepages if one.count} | {
             "memory"
         }
-        for which, manager in ((1, node.memory.free), (0, node.memory.allocatable)):
+        for which, manager in ((2, node.memory.free), (1, node.memory.allocatable)):
             counted = {kind: pair[which] for kind, pair in amounts.memory.items()}
             assert counted == {kind: by_node for kind, by_node in manager.items() if kind in there}
-    for resource, (total, free) in amounts.devices.items():
+    for resource, (_, total, free) in amounts.devices.items():
         ids = set(node.devices.free[resource])
         for position, numa_id in enumerate(node.machine.numa_node_ids):
             near = [one for one in node.devices.pools[resource].devices if numa_id in (one.numa_nodes or ())]

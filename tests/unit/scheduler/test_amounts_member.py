@@ -12,9 +12,9 @@ TOPOLOGY = report("n").topology()
 def test_a_bound_pod_is_taken_from_its_numa_node() -> None:
     member = AmountsMember("n", TOPOLOGY, [])
     member.bind(watched("a", "n", cpu=2, gpu=1), 0b10, 0)
-    assert member.amounts.cpus[2] == (3, 2)
-    assert member.amounts.devices["example.com/gpu"][1] == (1, 0)
-    assert member.amounts.memory["memory"][1] == (7 * GIBI, 7 * GIBI)
+    assert member.amounts.resources["cpu"][2] == (3, 2)
+    assert member.amounts.resources["example.com/gpu"][2] == (1, 0)
+    assert member.amounts.resources["memory"][2] == (7 * GIBI, 7 * GIBI)
     assert member.pending == ("uid-a",)
 
 
@@ -22,7 +22,7 @@ def test_it_counts_once_however_often_it_is_seen() -> None:
     member = AmountsMember("n", TOPOLOGY, [])
     for _ in range(3):
         member.bind(watched("a", "n", cpu=2), 1, 0)
-    assert member.amounts.cpus[2] == (1, 4)
+    assert member.amounts.resources["cpu"][2] == (1, 4)
 
 
 def test_it_is_forgotten_when_the_object_knows_it() -> None:
@@ -30,7 +30,7 @@ def test_it_is_forgotten_when_the_object_knows_it() -> None:
     member.bind(watched("a", "n", cpu=2), 1, 0)
     left = [6 * GIBI, 8 * GIBI]
     assert member.report(report("n", cpu=[1, 4], memory=left).topology(), ["uid-a"]) is False
-    assert member.amounts.cpus[2] == (1, 4)
+    assert member.amounts.resources["cpu"][2] == (1, 4)
 
 
 def test_it_is_forgotten_when_it_ends_before_the_object_knew_it() -> None:
@@ -47,7 +47,7 @@ def test_pods_that_were_there_first_are_in_the_object() -> None:
 
 def test_what_one_numa_node_lacks_comes_from_the_next() -> None:
     left = taken_by(TOPOLOGY.amounts, watched("a", cpu=6).pod, 0b10)
-    assert left.cpus[2] == (1, 0)
+    assert left.resources["cpu"][2] == (1, 0)
 
 
 def test_an_empty_node_has_all_it_can_allocate() -> None:

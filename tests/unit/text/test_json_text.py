@@ -16,7 +16,7 @@ class Named(msgspec.Struct):
 def test_values_are_plain_or_what_the_decoder_makes():
     """Text and bytes alike."""
     assert decode_json('{"a": [1]}', "something") == {"a": [1]}
-    assert decode_json(b'{"name": "x"}', "a name", decode=msgspec.json.Decoder(Named).decode) == Named("x")
+    assert decode_json(b'{"name": "x"}', "a name", kind=Named) == Named("x")
 
 
 @pytest.mark.parametrize(
