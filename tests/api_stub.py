@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from aiohttp import web
 from kubernetes_asyncio.client import Configuration
 
-from alignup.scheduler.api_client import CLAIMS, TOPOLOGIES, Api
+from alignup.scheduler.api_client import CLAIMS, TOPOLOGIES, Api, Pauses
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -264,8 +264,13 @@ class ApiStub:
         return web.json_response({"kind": "Status", "code": code, "message": message}, status=code)
 
 
+FAST = Pauses(first=0.01, longest=0.05)
+
+
 @asynccontextmanager
-async def served(stub: ApiStub) -> AsyncIterator[Api]:
+async def served(
+    stub: ApiStub, complain: Callable[[str], None] = lambda _: None, pauses: Pauses = FAST
+) -> AsyncIterator[Api]:
     """Serve a stub on a free port, and yield a client of it."""
     app = web.Application(client_max_size=64 << 20)
     app.router.add_route("*", "/{any:.*}", stub.handle)
@@ -273,7 +278,7 @@ async def served(stub: ApiStub) -> AsyncIterator[Api]:
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     port = runner.addresses[0][1]
-    api = Api(Configuration(host=f"http://127.0.0.1:{port}"))
+    api = Api(Configuration(host=f"http://127.0.0.1:{port}"), pauses=pauses, complain=complain)
     try:
         yield api
     finally:

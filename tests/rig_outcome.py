@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from alignup.scheduler.api_client import Api, ApiError
+from alignup.scheduler.api_client import Api, ApiError, Pauses
 from alignup.scheduler.fleet import DURATION
 from alignup.scheduler.objects import Metadata, PodSpec, PodStatus
-from alignup.scheduler.watch import Follower, Pauses
+from alignup.scheduler.watch import Follower
 from rig_workload import cpus_of
 
 if TYPE_CHECKING:
@@ -214,7 +214,8 @@ async def play_gangs(
 async def following(kubeconfig: str, outcome: Outcome) -> AsyncIterator[Api]:
     """Note what becomes of all pods, as long as the block runs."""
     api = await Api.connect(kubeconfig)
-    following = asyncio.create_task(Follower(api, PODS, DECODE, outcome, pauses=Pauses(first=0.05, longest=1.0)).run())
+    api.pauses = Pauses(first=0.05, longest=1.0)
+    following = asyncio.create_task(Follower(api, PODS, DECODE, outcome).run())
     outcome.start = time.monotonic()
     try:
         yield api

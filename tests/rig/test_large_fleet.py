@@ -16,8 +16,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from alignup.scheduler.api_client import Api
-from alignup.scheduler.watch import Follower, Pauses
+from alignup.scheduler.api_client import Api, Pauses
+from alignup.scheduler.watch import Follower
 from rig_outcome import DECODE, PODS, Outcome, Seen, create, percentiles
 from rig_proof import FLEET, processor_time
 from rig_workload import workload, write_nodes
@@ -61,7 +61,8 @@ async def oldest_lease(api: Api) -> float:
 async def load(kubeconfig: str, pods: list[dict], outcome: Outcome) -> list[float]:
     """Create pods as fast as the server takes them, wait until all run; return the ages of the oldest leases."""
     api = await Api.connect(kubeconfig)
-    follower = Follower(api, PODS, DECODE, outcome, pauses=Pauses(first=0.05, longest=1.0))
+    api.pauses = Pauses(first=0.05, longest=1.0)
+    follower = Follower(api, PODS, DECODE, outcome)
     watching = asyncio.create_task(follower.run())
     slots = asyncio.Semaphore(AT_ONCE)
     outcome.start = time.monotonic()

@@ -64,7 +64,7 @@ def command(*, serving: Serving = options.all_of(Serving)) -> None:
     need_extra("cluster")
     from alignup.scheduler.api_client import with_api
 
-    with_api(serving.kubeconfig, partial(serve_extender, serving))
+    with_api(serving.kubeconfig, partial(serve_extender, serving), complain=complain)
 
 
 async def serve_extender(how: Serving, api: Api) -> None:
@@ -90,13 +90,7 @@ async def serve_extender(how: Serving, api: Api) -> None:
     state = ClusterState(how.strategy)
     answers = Answers(state, fails_open=how.fail == "open", requires_near=how.require_dra_alignment)
     extender = Extender(
-        api,
-        answers,
-        complain=complain,
-        synced=keep_from_collection,
-        leader=leader,
-        led=led,
-        writes_events=not how.no_events,
+        api, answers, synced=keep_from_collection, leader=leader, led=led, writes_events=not how.no_events
     )
     app = make_app(extender, needs_certificate=how.client_ca is not None, binds=binds)
     runner, port = await serve(app, where, context)

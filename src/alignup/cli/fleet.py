@@ -69,7 +69,7 @@ def command(
     found = catalog_nodes(machine, count) if machine is not None else read_fleet(read_bytes(str(nodes)), str(nodes))
     sockets = {} if podresources_dir is None else sockets_of(found, podresources_dir)
     how = {"labels": named, "duration": duration, "with_holdings": not amounts_only}
-    with_api(kubeconfig, partial(serve_fleet, where, found, sockets, how))
+    with_api(kubeconfig, partial(serve_fleet, where, found, sockets, how), complain=complain)
 
 
 def sockets_of(nodes: list[FleetNode], folder: Path) -> dict[Path, FleetNode]:
@@ -93,7 +93,7 @@ async def serve_fleet(
     from alignup.scheduler.serving import run_until_told, serve
 
     async with AsyncExitStack() as stack:
-        fleet = Fleet(api, nodes, complain=complain, **how)
+        fleet = Fleet(api, nodes, **how)
         if where is not None:
             runner, port = await serve(make_app(fleet), where)
             stack.push_async_callback(runner.cleanup)

@@ -42,8 +42,6 @@ def command(
     read = partial(read_kubelet_node, root, config=config)
 
     async def publish(api: Api) -> None:
-        events = not no_events
-        work = publish_node(api, name, read, complain=complain, interval=interval, once=once, writes_events=events)
-        await run_until_told(work)
+        await run_until_told(publish_node(api, name, read, interval=interval, once=once, writes_events=not no_events))
 
-    with_api(kubeconfig, publish)
+    with_api(kubeconfig, publish, complain=complain)

@@ -44,7 +44,7 @@ def command(
 
     async def reconcile(api: Api) -> None:
         writes_events = not (no_events or dry_run)
-        reconciler = Reconciler(api, rules, say=click.echo, complain=complain, dry=dry_run, writes_events=writes_events)
+        reconciler = Reconciler(api, rules, say=click.echo, dry=dry_run, writes_events=writes_events)
         await run_until_told(reconciler.run())
 
-    with_api(kubeconfig, reconcile)
+    with_api(kubeconfig, reconcile, complain=complain)

@@ -28,6 +28,7 @@ from kubernetes_asyncio.config.kube_config import ENV_KUBECONFIG_PATH_SEPARATOR,
 from yarl import URL
 
 from alignup.errors import AlignupError, InputError, one_line
+from alignup.records import Record
 from alignup.text.typed import decode
 
 if TYPE_CHECKING:
@@ -104,16 +105,33 @@ def pod_path(namespace: str, name: str, *parts: str) -> str:
     return object_path(object_path("/api/v1/namespaces", namespace, "pods"), name, *parts)
 
 
+class Pauses(Record):
+    """Seconds between attempts."""
+
+    first: float = 0.1
+    longest: float = 10.0
+    resync: float = 600.0
+    """Between a list and the next, though nothing seems to be wrong."""
+
+
 class Api:
     """Connections to one API server.
 
     Args:
         configuration: where it is, and who asks.
         namespace: that of the context.
+        pauses: between attempts to reach the server, for those who try again.
+        complain: called with what went wrong meanwhile, in one line.
     """
 
-    def __init__(self, configuration: Configuration, namespace: str = "default") -> None:
-        self.namespace = namespace
+    def __init__(
+        self,
+        configuration: Configuration,
+        namespace: str = "default",
+        pauses: Pauses | None = None,
+        complain: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.namespace, self.pauses, self.complain = namespace, pauses or Pauses(), complain
         configuration.connection_pool_maxsize = _MOST_CONNECTIONS
         self._configuration = configuration
         self._rest = RESTClientObject(configuration)
@@ -206,8 +224,13 @@ class Api:
         return {one["key"]: bearer_header(one["value"]) for one in found}
 
 
-def with_api(kubeconfig: str | None, work: Callable[[Api], Awaitable[_T]], context: str | None = None) -> _T:
-    """Return what some work with an API server returns; the arguments are those of `Api.connect`.
+def with_api(
+    kubeconfig: str | None,
+    work: Callable[[Api], Awaitable[_T]],
+    context: str | None = None,
+    complain: Callable[[str], None] = lambda _: None,
+) -> _T:
+    """Return what some work with an API server returns; the other arguments are those of `Api.connect` and `Api`.
 
     Raises:
         InputError: as `Api.connect`.
@@ -215,6 +238,7 @@ def with_api(kubeconfig: str | None, work: Callable[[Api], Awaitable[_T]], conte
 
     async def connected() -> _T:
         async with await Api.connect(kubeconfig, context) as api:
+            api.complain = complain
             return await work(api)
 
     return asyncio.run(connected())

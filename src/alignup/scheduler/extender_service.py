@@ -19,7 +19,7 @@ from alignup.kubernetes.pod import Pod
 from alignup.records import replace
 from alignup.scheduler import api_client, objects
 from alignup.scheduler.report import Report, decode_report
-from alignup.scheduler.watch import Calls, Follower, Pauses, list_objects
+from alignup.scheduler.watch import Calls, Follower, list_objects
 from alignup.text.json_text import decode_json
 
 if TYPE_CHECKING:
@@ -74,8 +74,6 @@ class Extender:
     Args:
         api: the API server.
         answers: about the state that is kept here.
-        pauses: between attempts to reach the server.
-        complain: called with what went wrong, in one line.
         synced: called once, when all objects were listed.
         clock: seconds that never go back.
         leader: questions are answered only while it leads; None: always.
@@ -88,8 +86,6 @@ class Extender:
         api: api_client.Api,
         answers: Answers,
         *,
-        pauses: Pauses | None = None,
-        complain: Callable[[str], None] = lambda _: None,
         synced: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
         leader: Leader | None = None,
@@ -99,7 +95,7 @@ class Extender:
         self.api, self.answers, self.clock = api, answers, clock
         self.state = state = answers.state
         self._leader, self._led, self._term = leader, led, 0
-        self._complain, self._synced = complain, synced
+        self._synced = synced
         # by node, while a binding to it is under way or waits
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._writes_events = writes_events
@@ -120,7 +116,7 @@ class Extender:
             lambda one: state.report_seen(one, clock()),
             lambda one: state.report_gone(one.name),
         )
-        follow = partial(Follower, api, pauses=pauses, complain=complain)
+        follow = partial(Follower, api)
         self.followers: tuple[Follower[Any], ...] = (
             follow(api_client.NODES, objects.decode_node, nodes),
             follow(api_client.PODS, self._decode, pods, query=BOUND_PODS),
@@ -243,7 +239,7 @@ class Extender:
             try:
                 await api_client.write_event(self.api, pod, "NotAligned", sentence, "alignup-extender")
             except api_client.ApiError as error:
-                self._complain(str(error))
+                self.api.complain(str(error))
             await asyncio.sleep(_EVENT_SECONDS)
 
     async def budgets(self) -> list[objects.Budget]:
@@ -251,7 +247,7 @@ class Extender:
         try:
             return [objects.decode_budget(one) async for one in list_objects(self.api, api_client.BUDGETS)]
         except AlignupError as error:
-            self._complain(f"no disruption budgets are known: {error}")
+            self.api.complain(f"no disruption budgets are known: {error}")
             return []
 
     async def _say_synced(self) -> None:
@@ -271,7 +267,7 @@ class Extender:
                     try:
                         await self._led()
                     except AlignupError as error:
-                        self._complain(str(error))
+                        self.api.complain(str(error))
 
     async def _tick(self) -> None:
         while True:
@@ -291,5 +287,5 @@ class Extender:
             try:
                 await self.api.request("PATCH", api_client.object_path(api_client.NODES, name), body)
             except api_client.ApiError as error:
-                self._complain(str(error))
+                self.api.complain(str(error))
                 self.state.changed.add(name)

@@ -37,7 +37,7 @@ from alignup.scheduler.report import (
     holdings_of,
     restored_node,
 )
-from alignup.scheduler.watch import Backoff, Follower, Pauses, list_objects
+from alignup.scheduler.watch import Backoff, Follower, list_objects
 from alignup.text.json_text import decode_json, numbered_lines
 from alignup.topology_manager.admission import MemoryBlock
 
@@ -250,8 +250,6 @@ class Fleet:
         duration: seconds after which pods without an annotation end; None: they run until they are deleted.
         with_holdings: publish what pods hold, and not only amounts.
         renew: seconds between renewals of a lease.
-        pauses: between attempts to reach the server.
-        complain: called with what went wrong, in one line.
     """
 
     def __init__(
@@ -263,12 +261,10 @@ class Fleet:
         duration: float | None = None,
         with_holdings: bool = True,
         renew: float = 10.0,
-        pauses: Pauses | None = None,
-        complain: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.nodes = {node.name: node for node in nodes}
         self._api, self._labels, self._duration = api, dict(labels or {}), duration
-        self._with_holdings, self._renew_every, self._complain = with_holdings, renew, complain
+        self._with_holdings, self._renew_every = with_holdings, renew
         self._reader = PodReader()
         self._pods: dict[str, PodObject] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -278,7 +274,7 @@ class Fleet:
         self._slots, self._lease_slots = asyncio.Semaphore(_AT_ONCE), asyncio.Semaphore(_LEASES_AT_ONCE)
         self._renewing: set[str] = set()
         query = {"fieldSelector": "spec.nodeName!="}
-        self._follower = Follower(api, api_client.PODS, decode_pod, self, query=query, pauses=pauses, complain=complain)
+        self._follower = Follower(api, api_client.PODS, decode_pod, self, query=query)
 
     @property
     def is_synced(self) -> bool:
@@ -341,7 +337,7 @@ class Fleet:
             try:
                 rejection = node.admit(self._reader.read(found).pod)
             except AlignupError as error:
-                self._complain(f"pod {found.metadata.namespace}/{found.metadata.name}: {error}")
+                self._api.complain(f"pod {found.metadata.namespace}/{found.metadata.name}: {error}")
                 return
             if rejection is not None:
                 self._write(uid, lambda: self._set_status(found, rejected_status(rejection, now)))
@@ -400,14 +396,14 @@ class Fleet:
 
     async def _try(self, write: Callable[[], Awaitable[object]]) -> None:
         """Write until the server has taken it or refused it for good; an object that is gone needs nothing."""
-        backoff = Backoff(Pauses())
+        backoff = Backoff(self._api.pauses)
         while True:
             try:
                 await write()
             except api_client.ApiError as error:
                 if error.status == api_client.MISSING:
                     return
-                self._complain(str(error))
+                self._api.complain(str(error))
                 if not error.is_passing:
                     return
                 await backoff.pause()
@@ -459,7 +455,7 @@ class Fleet:
                 async for item in list_objects(self._api, api_client.TOPOLOGIES):
                     self._restore_node(item)
             except InputError as error:
-                self._complain(f"{api_client.TOPOLOGIES}: {error}")
+                self._api.complain(f"{api_client.TOPOLOGIES}: {error}")
 
     def _restore_node(self, item: msgspec.Raw) -> None:
         """Take over what a node reported, if it is one of this fleet."""
@@ -470,7 +466,7 @@ class Fleet:
                 name = f" of node {report.name}"
                 self.nodes[report.name].restore(decode_holdings(report.holdings))
         except AlignupError as error:
-            self._complain(f"{'the' if name else 'an'} earlier report{name} is ignored: {error}")
+            self._api.complain(f"{'the' if name else 'an'} earlier report{name} is ignored: {error}")
 
     async def _register(self, node: FleetNode) -> None:
         """Make the Node, its lease and its report, or take over those of an earlier process."""

@@ -20,7 +20,7 @@ from alignup.scheduler.api_client import PODS, TOPOLOGIES, Api, write_event, wri
 from alignup.scheduler.ask import WHY_REJECTED, why_refused
 from alignup.scheduler.objects import PodObject, decode_pod
 from alignup.scheduler.report import HOLDINGS, NODE, annotations_of, decode_report
-from alignup.scheduler.watch import Calls, Follower, Pauses
+from alignup.scheduler.watch import Calls, Follower
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
@@ -87,9 +87,7 @@ async def publish_node(
     read: Callable[[], KubeletNode],
     *,
     interval: float,
-    complain: Callable[[str], None],
     once: bool = False,
-    pauses: Pauses | None = None,
     writes_events: bool = True,
 ) -> None:
     """Publish a node, and again whenever it or the object has changed, until cancelled.
@@ -102,9 +100,7 @@ async def publish_node(
         name: of the Node object.
         read: reads the node.
         interval: seconds between looks.
-        complain: called with what went wrong, in one line.
         once: return after the node was published.
-        pauses: between attempts to watch the object.
         writes_events: write an Event on each pod that the kubelet rejects meanwhile: the cause, and what would help.
     """
     there: _Annotations = (None, None)
@@ -117,10 +113,10 @@ async def publish_node(
         lambda found: take(found[0] if found else (None, None)), take, lambda _: take((None, None))
     )
     query = {"fieldSelector": f"metadata.name={name}"}
-    follower = Follower(api, TOPOLOGIES, _annotations, watched, query=query, pauses=pauses, complain=complain)
+    follower = Follower(api, TOPOLOGIES, _annotations, watched, query=query)
     work = [] if once else [follower.run()]
     if writes_events and not once:
-        work.append(_explain_rejections(api, name, read, complain, pauses))
+        work.append(_explain_rejections(api, name, read))
     async with _beside(work):
         last = b""
         while True:
@@ -140,7 +136,7 @@ async def publish_node(
                         return
             except AlignupError as error:
                 there = None, None  # nobody knows
-                complain(str(error))
+                api.complain(str(error))
                 if once:
                     raise
             await asyncio.sleep(interval)
@@ -158,9 +154,7 @@ async def _beside(work: Iterable[Coroutine[Any, Any, None]]) -> AsyncIterator[No
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _explain_rejections(
-    api: Api, name: str, read: Callable[[], KubeletNode], complain: Callable[[str], None], pauses: Pauses | None
-) -> None:
+async def _explain_rejections(api: Api, name: str, read: Callable[[], KubeletNode]) -> None:
     """Write an Event on each pod that a node rejects from now on; more than some at a time go without."""
     known: set[str] = set()
     rejected: asyncio.Queue[PodObject] = asyncio.Queue(_MOST_EVENTS)
@@ -179,7 +173,7 @@ async def _explain_rejections(
 
     query = {"fieldSelector": f"spec.nodeName={name},status.phase=Failed"}
     sink = Calls(listed, changed, lambda found: known.discard(found.metadata.uid))
-    follower = Follower(api, PODS, decode_pod, sink, query=query, pauses=pauses, complain=complain)
+    follower = Follower(api, PODS, decode_pod, sink, query=query)
     async with _beside([follower.run()]):
         while True:
             found = await rejected.get()
@@ -187,5 +181,5 @@ async def _explain_rejections(
                 message = await asyncio.to_thread(why_refused, read().node, found)
                 await write_event(api, found.metadata, WHY_REJECTED, message, "alignup-publish", once=True)
             except AlignupError as error:
-                complain(str(error))
+                api.complain(str(error))
             await asyncio.sleep(_EVENT_SECONDS)

@@ -16,7 +16,7 @@ from alignup.records import Record
 from alignup.scheduler.api_client import CONFLICT, MISSING, PODS, Api, ApiError, pod_path, write_event
 from alignup.scheduler.ask import WHY_REJECTED, why_rejected
 from alignup.scheduler.objects import PodObject, decode_pod
-from alignup.scheduler.watch import Follower, Pauses
+from alignup.scheduler.watch import Follower
 
 FAILED_PODS: Final = {"fieldSelector": "status.phase=Failed"}
 _QUIET: Final = 3600.0
@@ -70,9 +70,7 @@ class Reconciler:
         api: the API server.
         rules: which pods, and how fast.
         say: called with each deletion, in one line.
-        complain: called with what went wrong.
         dry: delete nothing, and only say what would be.
-        pauses: between attempts to reach the server.
         clock: seconds that never go back.
         writes_events: write an Event on each pod before: the cause, and what would help.
     """
@@ -83,18 +81,16 @@ class Reconciler:
         rules: Rules,
         *,
         say: Callable[[str], None],
-        complain: Callable[[str], None],
         dry: bool = False,
-        pauses: Pauses | None = None,
         clock: Callable[[], float] = time.monotonic,
         writes_events: bool = True,
     ) -> None:
         self._writes_events = writes_events
-        self._api, self._rules, self._say, self._complain, self._dry = api, rules, say, complain, dry
+        self._api, self._rules, self._say, self._dry = api, rules, say, dry
         self._clock = clock
         self._backoff = Backoff(rules)
         self._known: dict[str, asyncio.Task[None] | None] = {}
-        self._follower = Follower(api, PODS, decode_pod, self, query=FAILED_PODS, pauses=pauses, complain=complain)
+        self._follower = Follower(api, PODS, decode_pod, self, query=FAILED_PODS)
 
     async def run(self) -> None:
         """Follow failed pods until cancelled."""
@@ -126,7 +122,9 @@ class Reconciler:
         if delay is None:
             self._known[metadata.uid] = None
             limit = self._rules.limit
-            self._complain(f"pod {name} stays: {limit} pods of {owner.kind} {owner.name} were deleted within an hour")
+            self._api.complain(
+                f"pod {name} stays: {limit} pods of {owner.kind} {owner.name} were deleted within an hour"
+            )
             return
         self._known[metadata.uid] = asyncio.create_task(self._delete(found, delay))
 
@@ -146,7 +144,7 @@ class Reconciler:
                 message = await why_rejected(self._api, found)
                 await write_event(self._api, metadata, WHY_REJECTED, message, "alignup-reconcile", once=True)
             except AlignupError as error:
-                self._complain(str(error))
+                self._api.complain(str(error))
         await asyncio.sleep(delay)
         self._say(
             f"{'would delete' if self._dry else 'delete'} {metadata.namespace}/{metadata.name}: {found.status.reason}"
@@ -158,5 +156,5 @@ class Reconciler:
             await self._api.request("DELETE", pod_path(metadata.namespace, metadata.name), body)
         except ApiError as error:
             if error.status not in {MISSING, CONFLICT}:
-                self._complain(str(error))
+                self._api.complain(str(error))
                 self._known.pop(metadata.uid, None)  # the next list tries it again

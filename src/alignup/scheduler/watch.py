@@ -17,7 +17,7 @@ import msgspec
 
 from alignup.errors import AlignupError, InputError
 from alignup.records import Record
-from alignup.scheduler.api_client import FORBIDDEN, GONE, MISSING, Api, ApiError, Status
+from alignup.scheduler.api_client import FORBIDDEN, GONE, MISSING, Api, ApiError, Pauses, Status
 from alignup.text.json_text import decode_json, is_too_deep, without_depths
 
 T = TypeVar("T")
@@ -76,15 +76,6 @@ class Calls(Record, Generic[T]):
     gone: Callable[[T], None]
 
 
-class Pauses(Record):
-    """Seconds between attempts."""
-
-    first: float = 0.1
-    longest: float = 10.0
-    resync: float = 600.0
-    """Between a list and the next, though nothing seems to be wrong."""
-
-
 class Backoff:
     """Ever longer pauses, until something succeeds."""
 
@@ -111,8 +102,6 @@ class Follower(Generic[T]):
         decode: makes an object of its JSON; an object of which it raises `AlignupError` is ignored.
         sink: where objects go.
         query: selectors.
-        pauses: between attempts.
-        complain: called with what went wrong, in one line.
         is_optional: do without objects that the server does not have, or does not show.
     """
 
@@ -124,15 +113,11 @@ class Follower(Generic[T]):
         sink: Sink[T],
         *,
         query: Mapping[str, str] | None = None,
-        pauses: Pauses | None = None,
-        complain: Callable[[str], None] = lambda _: None,
         is_optional: bool = False,
     ) -> None:
         self._is_optional = is_optional
         self._api, self._path, self._decode, self._sink = api, path, decode, sink
         self._query = dict(query or {})
-        self._pauses = pauses or Pauses()
-        self._complain = complain
         self._version = ""
         self._ignored: dict[str, str] = {}
         """By name, the version of each object that was said to be ignored."""
@@ -156,27 +141,27 @@ class Follower(Generic[T]):
 
     async def run(self) -> None:
         """Follow until cancelled."""
-        backoff = Backoff(self._pauses)
+        backoff = Backoff(self._api.pauses)
         while True:
             try:
                 await self._list()
                 backoff.reset()
-                async with asyncio.timeout(0 if self._wanted else self._pauses.resync) as self._until_resync:
+                async with asyncio.timeout(0 if self._wanted else self._api.pauses.resync) as self._until_resync:
                     await self._watch_on()
             except TimeoutError:
                 continue  # time for another list
             except (ApiError, InputError) as error:
                 self.is_current = False
                 if not isinstance(error, ApiError):
-                    self._complain(f"{self._path}: {error}")
+                    self._api.complain(f"{self._path}: {error}")
                 elif error.status == GONE:
                     continue
                 else:
-                    self._complain(str(error))
+                    self._api.complain(str(error))
                     if self._is_optional and error.status in {FORBIDDEN, MISSING}:
                         self._sink.listed([])
                         self.synced.set()
-                        await asyncio.sleep(self._pauses.resync)
+                        await asyncio.sleep(self._api.pauses.resync)
                 await backoff.pause()
             finally:
                 self._until_resync = None
@@ -205,7 +190,7 @@ class Follower(Generic[T]):
             ApiError: the version is gone, or the server does not let us watch.
             InputError: something came that is no event.
         """
-        backoff = Backoff(self._pauses)
+        backoff = Backoff(self._api.pauses)
         while True:
             seen = self._version
             try:
@@ -215,7 +200,7 @@ class Follower(Generic[T]):
                 if error.status == GONE:
                     raise
                 self.is_current = False
-                self._complain(str(error))
+                self._api.complain(str(error))
                 if self._version != seen:
                     backoff.reset()
                 await backoff.pause()
@@ -266,7 +251,7 @@ class Follower(Generic[T]):
             known = said.get(name)
             self._ignored[name] = meta.resource_version
             if known != meta.resource_version:
-                self._complain(f"{self._path}: the object {name} is ignored: {error}")
+                self._api.complain(f"{self._path}: the object {name} is ignored: {error}")
             return None
 
 

@@ -35,7 +35,6 @@ from alignup.scheduler.objects import Container, decode_pod
 from alignup.scheduler.report import HOLDINGS, NODE, Description
 from alignup.scheduler.serving import serve, tls_context
 from alignup.scheduler.state import ClusterState
-from alignup.scheduler.watch import Pauses
 from alignup.text.json_text import DEPTH_LIMIT
 from api_stub import EVENTS, NODES, PODS, ApiStub, running, served, until
 from certificates import certificate
@@ -44,7 +43,6 @@ from watched import description, pod_object, topology
 
 DEEP = b'{"a":' * 5000 + b"1" + b"}" * 5000
 VERBS = ("filter", "prioritize", "preempt", "bind")
-FAST = Pauses(first=0.01, longest=0.05)
 EMPTY = Description().template(json.dumps(description()), {})
 
 
@@ -80,7 +78,7 @@ async def extender(*nodes: str, fails_open: bool = True, tls: ssl.SSLContext | N
         await stub.put(NODES, {"metadata": {"name": name}})
         await stub.put(TOPOLOGIES, topology(name, described=description(), holdings=EMPTY))
     async with served(stub) as api, aiohttp.ClientSession() as session:
-        made = Extender(api, Answers(ClusterState(), fails_open=fails_open), pauses=FAST)
+        made = Extender(api, Answers(ClusterState(), fails_open=fails_open))
         runner, port = await serve(make_app(made, **options), ("127.0.0.1", 0), tls)
         try:
             async with running(made.run()):
@@ -218,7 +216,7 @@ def test_an_extender_that_starts_again_knows_what_is_bound() -> None:
         async with extender("a") as asked:
             await asked.stub.put(PODS, pod_object("p", "a", cpu=4))
             async with served(asked.stub) as api:
-                second = Extender(api, Answers(ClusterState()), pauses=FAST)
+                second = Extender(api, Answers(ClusterState()))
                 async with running(second.run()):
                     await until(lambda: second.is_synced)
                     assert second.state.bound("uid-p") is not None
@@ -599,7 +597,7 @@ def test_a_hostile_report_hides_its_own_node_only(annotation) -> None:
             await asked.stub.put(PODS, pod_object("p", "b", cpu=4))
             await until(lambda: asked.extender.state.pod_count)
             async with served(asked.stub) as api:
-                second = Extender(api, Answers(ClusterState()), pauses=FAST)
+                second = Extender(api, Answers(ClusterState()))
                 async with running(second.run()):
                     await until(lambda: second.is_synced)
                     assert set(second.state.members) == {"b"}
@@ -658,7 +656,7 @@ def test_it_is_said_once_that_all_was_listed() -> None:
 
     async def scenario() -> None:
         async with served(ApiStub()) as api:
-            made = Extender(api, Answers(ClusterState()), pauses=FAST, synced=lambda: said.append("all"))
+            made = Extender(api, Answers(ClusterState()), synced=lambda: said.append("all"))
             async with running(made.run()):
                 await until(lambda: bool(said))
                 assert made.is_synced
@@ -710,8 +708,8 @@ def test_claims_are_followed_where_the_server_shows_them(forbidden) -> None:
         for kind, found in zip(kinds, (slice_of([0], node="a"), class_of(), claim_named("c")), strict=True):
             await stub.put(kind, found)
         said: list[str] = []
-        async with served(stub) as api:
-            made = Extender(api, Answers(ClusterState()), pauses=FAST, complain=said.append)
+        async with served(stub, said.append) as api:
+            made = Extender(api, Answers(ClusterState()))
             async with running(made.run()):
                 await until(lambda: made.is_synced)
                 known = made.state.claims

@@ -14,11 +14,8 @@ from alignup.scheduler.api_client import TOPOLOGIES
 from alignup.scheduler.fleet import DURATION, END, Fleet, catalog_nodes, make_app, read_fleet, seconds_of
 from alignup.scheduler.report import HOLDINGS, NODE, decode_holdings
 from alignup.scheduler.serving import serve
-from alignup.scheduler.watch import Pauses
 from api_stub import LEASES, NODES, PODS, ApiStub, running, served, until
 from watched import description, pod_object
-
-FAST = Pauses(first=0.01, longest=0.05)
 
 
 def lines(*names: str) -> bytes:
@@ -26,10 +23,10 @@ def lines(*names: str) -> bytes:
 
 
 @asynccontextmanager
-async def fleet(stub: ApiStub, *names: str, **options):
+async def fleet(stub: ApiStub, *names: str, complain=lambda _: None, **options):
     """A fleet of these nodes that has registered them."""
-    async with served(stub) as api:
-        made = Fleet(api, read_fleet(lines(*names), "nodes"), pauses=FAST, **options)
+    async with served(stub, complain) as api:
+        made = Fleet(api, read_fleet(lines(*names), "nodes"), **options)
         async with running(made.run()):
             await until(lambda: made.is_synced)
             yield made

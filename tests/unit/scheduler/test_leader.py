@@ -16,7 +16,6 @@ from alignup.scheduler.leader import LEADER, Leader, Terms, label_leader
 from alignup.scheduler.report import Description
 from alignup.scheduler.serving import serve
 from alignup.scheduler.state import ClusterState
-from alignup.scheduler.watch import Pauses
 from api_stub import LEASES, NODES, PODS, TOPOLOGIES, ApiStub, running, served, until
 from watched import description, pod_object, topology
 
@@ -179,8 +178,7 @@ def test_a_standby_answers_an_error_until_it_leads_and_has_listed_the_last_bindi
 
         async with served(stub) as api, aiohttp.ClientSession() as session:
             (first, _), (leader, line) = candidate(api, "first"), candidate(api, "second")
-            pauses = Pauses(first=0.01, longest=0.05)
-            made = Extender(api, Answers(ClusterState()), pauses=pauses, leader=leader, led=announce)
+            made = Extender(api, Answers(ClusterState()), leader=leader, led=announce)
             runner, port = await serve(make_app(made), ("127.0.0.1", 0))
             url = f"http://127.0.0.1:{port}"
 

@@ -16,7 +16,6 @@ from alignup.scheduler.ask import WHY_REJECTED
 from alignup.scheduler.objects import decode_pod
 from alignup.scheduler.publish import publish_node, published_object
 from alignup.scheduler.report import Description, decode_holdings, decode_report, restored_node
-from alignup.scheduler.watch import Pauses
 from api_stub import EVENTS, PODS, ApiStub, running, served, until
 from watched import description, pod_object, watched
 
@@ -61,7 +60,7 @@ def test_changes_are_published_and_damaged_files_are_said_and_waited_for() -> No
             holdings = there["metadata"]["annotations"]["alignup.dev/holdings"]
             return [one["name"] for one in json.loads(holdings)["pods"]]
 
-        async with served(stub) as api, running(publish_node(api, "n", read, interval=0.01, complain=said.append)):
+        async with served(stub, said.append) as api, running(publish_node(api, "n", read, interval=0.01)):
             await until(lambda: TOPOLOGIES in stub.objects)
             node.admit(watched("a").pod)
             await until(lambda: names() == ["a"])
@@ -90,7 +89,7 @@ def test_an_object_that_was_deleted_or_forged_is_published_again(annotation) -> 
             there = stub.objects.get(TOPOLOGIES, {}).get(("", "n"))
             return (there or {}).get("metadata", {}).get("annotations", {})
 
-        work = publish_node(api, "n", lambda: found(node), interval=0.01, complain=print, pauses=Pauses(0.01, 0.05))
+        work = publish_node(api, "n", lambda: found(node), interval=0.01)
         async with running(work):
             await until(annotations)
             right = dict(annotations())
@@ -130,9 +129,8 @@ def test_a_pod_that_the_kubelet_rejects_gets_one_event_with_the_cause_and_what_w
         node.admit(watched("x", cpu=2).pod)
         await stub.put(PODS, failed("earlier", "TopologyAffinityError"))
         said: list[str] = []
-        async with served(stub) as api:
-            pauses = Pauses(0.01, 0.05)
-            work = publish_node(api, "n", lambda: found(node), interval=0.01, complain=said.append, pauses=pauses)
+        async with served(stub, said.append) as api:
+            work = publish_node(api, "n", lambda: found(node), interval=0.01)
             async with running(work):
                 await until(lambda: stub.watches == 2)
                 for name, *how in (("evicted", "Evicted"), ("far", "TopologyAffinityError", "other")):
@@ -161,9 +159,9 @@ def test_once_ends_after_the_first_and_fails_with_what_is_wrong() -> None:
 
         async with served(stub) as api:
             node = found(Node.from_dict(description()))
-            await publish_node(api, "n", lambda: node, interval=9, complain=print, once=True)
+            await publish_node(api, "n", lambda: node, interval=9, once=True)
             with pytest.raises(InputError, match="no kubelet"):
-                await publish_node(api, "n", fails, interval=9, complain=lambda _: None, once=True)
+                await publish_node(api, "n", fails, interval=9, once=True)
         assert ("", "n") in stub.objects[TOPOLOGIES]
 
     asyncio.run(scenario())

@@ -12,11 +12,8 @@ from hypothesis import strategies as st
 from alignup.scheduler.api_client import TOPOLOGIES
 from alignup.scheduler.reconcile import Backoff, Reconciler, Rules
 from alignup.scheduler.report import Description
-from alignup.scheduler.watch import Pauses
 from api_stub import EVENTS, PODS, ApiStub, running, served, until
 from watched import description, pod_object, topology, watched
-
-FAST = Pauses(first=0.01, longest=0.05)
 
 
 def failed(name: str, owner: str | None = "rs", reason: str = "TopologyAffinityError") -> dict[str, Any]:
@@ -74,10 +71,8 @@ def deleted(rules: Rules, *pods: dict[str, Any], **options: Any) -> tuple[list[s
         stub = ApiStub()
         for pod in pods:
             await stub.put(PODS, pod)
-        async with served(stub) as api:
-            made = Reconciler(
-                api, rules, say=said.append, complain=said.append, pauses=FAST, writes_events=False, **options
-            )
+        async with served(stub, said.append) as api:
+            made = Reconciler(api, rules, say=said.append, writes_events=False, **options)
             async with running(made.run()):
                 await until(lambda: stub.watches)
                 await stub.put(PODS, failed("last", "other"))
@@ -115,8 +110,8 @@ def test_a_rejected_pod_gets_an_event_with_the_cause_and_what_would_help() -> No
         await stub.put(PODS, rejected)
         await stub.put(PODS, {**failed("other"), "spec": pod_object("other", "amounts")["spec"]})
         said: list[str] = []
-        async with served(stub) as api:
-            made = Reconciler(api, Rules(), say=said.append, complain=said.append, pauses=FAST)
+        async with served(stub, said.append) as api:
+            made = Reconciler(api, Rules(), say=said.append)
             async with running(made.run()):
                 await until(lambda: stub.objects.get(EVENTS) and said)
         (event,) = stub.objects[EVENTS].values()

@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from alignup.scheduler.api_client import Pauses
 from alignup.scheduler.objects import PodObject, decode_pod
-from alignup.scheduler.watch import Follower, Pauses
+from alignup.scheduler.watch import Follower
 from alignup.text.json_text import DEPTH_LIMIT
 from api_stub import PODS, ApiStub, running, served, until
 from watched import pod_object
 
 if TYPE_CHECKING:
     import msgspec
-
-FAST = Pauses(first=0.01, longest=0.05, resync=600.0)
 
 
 class Names:
@@ -41,11 +40,11 @@ async def add(stub: ApiStub, name: str, **given: Any) -> None:
 
 
 @asynccontextmanager
-async def following(stub: ApiStub, pauses: Pauses = FAST, **options: Any):
+async def following(stub: ApiStub, **options: Any):
     """A follower of all pods that has listed them."""
     names = Names()
-    async with served(stub) as api:
-        follower = Follower(api, PODS, decode_pod, names, pauses=pauses, **options)
+    async with served(stub, **options) as api:
+        follower = Follower(api, PODS, decode_pod, names)
         async with running(follower.run()):
             await until(lambda: follower.is_current and stub.watches)
             yield follower, names
@@ -116,7 +115,7 @@ def test_410_gone_leads_to_another_list() -> None:
 def test_events_that_get_lost_are_made_up_for_by_a_list_now_and_then() -> None:
     async def scenario() -> None:
         stub = ApiStub()
-        async with following(stub, Pauses(first=0.01, longest=0.05, resync=0.1)) as (_, names):
+        async with following(stub, pauses=Pauses(first=0.01, longest=0.05, resync=0.1)) as (_, names):
             await add(stub, "lost", silently=True)
             await until(lambda: "lost" in names.found)
 
@@ -168,7 +167,7 @@ def test_an_object_in_a_list_that_nobody_can_read_hides_no_other_and_is_said_onc
         stub = ApiStub()
         await stub.put(PODS, dict(ODD))
         await add(stub, "other")
-        async with following(stub, Pauses(0.01, 0.05, resync=0.05), complain=said.append) as (follower, names):
+        async with following(stub, pauses=Pauses(0.01, 0.05, resync=0.05), complain=said.append) as (follower, names):
             await until(lambda: follower.lists > 2)
             assert list(names.found) == ["other"]
 
@@ -236,7 +235,7 @@ def test_levels_are_counted_whatever_the_interpreter_could_bear(is_listed) -> No
         if is_listed:
             await put()
         async with served(stub) as api:
-            follower = Follower(api, PODS, read, Names(), pauses=FAST)
+            follower = Follower(api, PODS, read, Names())
             async with running(follower.run()):
                 await until(lambda: follower.is_current and stub.watches)
                 if not is_listed:

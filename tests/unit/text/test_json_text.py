@@ -34,7 +34,7 @@ def test_values_are_plain_or_what_the_decoder_makes():
 def test_whatever_is_wrong_is_one_short_line(text, why):
     """It says what was expected, how the text begins, why it cannot be, and where."""
     with pytest.raises(InputError, match=r"^expected a name, got .* at line 3$") as caught:
-        decode_json(text, "a name", "line 3", msgspec.json.Decoder(Named).decode)
+        decode_json(text, "a name", "line 3", Named)
     assert why in str(caught.value)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 250
@@ -47,7 +47,7 @@ def test_a_caller_may_add_the_place():
 
 def test_the_decoders_words_are_put_in_ours():
     with pytest.raises(InputError) as caught:
-        decode_json(b"{}", "a name", "line 3", msgspec.json.Decoder(Named).decode)
+        decode_json(b"{}", "a name", "line 3", Named)
     assert str(caught.value) == "expected a name, got '{}' (it lacks the key `name`) at line 3"
 
 
