@@ -116,10 +116,9 @@ def product_table(product: Product) -> Table:
     table = Table(*map(safe, product.resources), "merged", "preferred")
     for row in product.rows:
         cells = [
-            f"{words.nodes_in_short(product.ids(mask))}{'' if preferred else ' (not preferred)'}"
-            for mask, preferred in row.hints
+            f"{words.nodes_in_short(one.numa_nodes)}{'' if one.preferred else ' (not preferred)'}" for one in row.hints
         ]
-        merged = "nothing" if row.merged == 0 else words.nodes_in_short(product.ids(row.merged))
+        merged = "nothing" if row.merged == () else words.nodes_in_short(row.merged)
         preferred = "yes" if row.preferred else "no"
         table.add_row(*cells, merged, preferred if row.considered else f"{preferred}, left out")
     return table

@@ -15,6 +15,7 @@ from alignup.koordinator.occupancy import NOTHING_HELD
 from alignup.koordinator.scheduling import Demand, NodeView, PlacedPod, Profile, Verdict, evaluate, make_profile
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.kubernetes.pod_requests import peak  # the rule of KEP-753, as for totals
+from alignup.machine.bits import ids_of
 from alignup.records import Record
 
 if TYPE_CHECKING:
@@ -193,5 +194,4 @@ def _node_verdict(name: str, verdict: Verdict, numa_ids: Sequence[int]) -> NodeV
         mask = 1
     offers = (hint for hints in verdict.hints.values() for hint in hints if hint.mask == mask)
     score = next((float(hint.score) for hint in offers), 0.0)
-    nodes = None if mask is None else tuple(one for i, one in enumerate(numa_ids) if mask >> i & 1)
-    return NodeVerdict(name, verdict, score, nodes)
+    return NodeVerdict(name, verdict, score, None if mask is None else ids_of(mask, numa_ids))

@@ -44,6 +44,11 @@ def _bit_numbers_of_words(data: bytes) -> Iterator[int]:
             word ^= lowest
 
 
+def ids_of(bits: int, ids: Iterable[int]) -> tuple[int, ...]:
+    """Return those ids of which the positions are in a bit set."""
+    return tuple([one for bit, one in enumerate(ids) if bits >> bit & 1])
+
+
 def union(sets: Iterable[int]) -> int:
     """Return the bit set of what is in any of some bit sets."""
     return reduce(or_, sets, 0)

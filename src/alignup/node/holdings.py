@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from alignup.errors import one_line
-from alignup.machine.bits import union
+from alignup.machine.bits import ids_of, union
 from alignup.machine.cpuset import CPUSet
 from alignup.records import Record, field, json_fields, json_of, replace
 from alignup.text.byte_sizes import short_bytes
@@ -270,7 +270,7 @@ def _device_amounts(node: Node) -> Iterator[ResourceAmounts]:
         near = {**dict(pool.places), 0: everything & ~union(members for _, members in pool.places)}
         places = [
             PlaceAmounts(
-                _ids_of(mask, ids),
+                ids_of(mask, ids),
                 members.bit_count(),
                 (members & pool.healthy).bit_count(),
                 (members & pool.ledger.free).bit_count(),
@@ -278,7 +278,7 @@ def _device_amounts(node: Node) -> Iterator[ResourceAmounts]:
             for mask, members in sorted(near.items(), key=lambda item: (not item[0], item[0]))
             if members
         ]
-        devices = {identity: _ids_of(mask, ids) for mask, members in near.items() for identity in pool.ids(members)}
+        devices = {identity: ids_of(mask, ids) for mask, members in near.items() for identity in pool.ids(members)}
         yield ResourceAmounts(
             resource, tuple(places), dict(sorted(devices.items())), pool.ids(everything & ~pool.healthy)
         )
@@ -299,9 +299,4 @@ def _memory_groups(node: Node, holders: tuple[Pod, ...]) -> Iterator[MemoryGroup
                 mask = sum(1 << machine.position(numa_id) for numa_id in block.numa_nodes)
                 pods.setdefault(mask, {})[f"{pod.namespace}/{pod.name}"] = None
     for mask, names in sorted(pods.items()):
-        yield MemoryGroup(_ids_of(mask, machine.numa_node_ids), tuple(names), mask in bound)
-
-
-def _ids_of(mask: int, numa_node_ids: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the kernel ids of the NUMA nodes of a mask."""
-    return tuple(numa_id for bit, numa_id in enumerate(numa_node_ids) if mask >> bit & 1)
+        yield MemoryGroup(ids_of(mask, machine.numa_node_ids), tuple(names), mask in bound)

@@ -13,7 +13,7 @@ from alignup.topology_manager.admission import ContainerAllocation, affinity_dic
 
 if TYPE_CHECKING:
     from alignup.machine.machine import Machine
-    from alignup.node.explain.product import Product
+    from alignup.node.explain.product import Choice, Product
     from alignup.node.holdings import ContainerHolding, Holdings
     from alignup.topology_manager.hints import TopologyHint
     from alignup.topology_manager.refusal_message import ResourceView
@@ -97,24 +97,17 @@ class Step(Record):
     """The rule that decided, as a sentence."""
     best: TopologyHint | None = None
     """The best result of the merge; None where nothing is merged."""
-    reachable: tuple[tuple[tuple[int, ...] | None, bool], ...] | None = None
-    """The results that the merge could reach, the best first: ids of NUMA nodes (None: any) and whether that is
-    preferred. None: there are too many sets of NUMA nodes to list them, or nothing was merged."""
+    reachable: tuple[Choice, ...] | None = None
+    """The results that the merge could reach, the best first. None: there are too many sets of NUMA nodes to list them,
+    or nothing was merged."""
     reachable_count: int | None = None
     product: Product | None = None
     """The cross product of all offers, row by row; None where nothing is merged."""
 
     def to_dict(self, numa_node_ids: tuple[int, ...], *, product: bool = False) -> dict[str, Any]:
         """Return the step in JSON's types; see `Explanation.to_dict`."""
-        reachable = None
-        if self.reachable is not None:
-            reachable = [{"numaNodes": json_of(nodes), "preferred": preferred} for nodes, preferred in self.reachable]
-        return {
-            **json_fields(self, "container", "rule", "reachable_count", "resources"),
-            "best": affinity_dict(self.best, numa_node_ids),
-            "reachable": reachable,
-            **({"product": self.product and self.product.to_dict()} if product else {}),
-        }
+        names = ("container", "rule", "reachable", "reachable_count", "resources", *(["product"] if product else []))
+        return {**json_fields(self, *names), "best": affinity_dict(self.best, numa_node_ids)}
 
 
 class ContainerPart(Record):

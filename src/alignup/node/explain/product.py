@@ -8,8 +8,9 @@ from __future__ import annotations
 from functools import reduce
 from itertools import islice, product
 from math import prod
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from alignup.machine.bits import ids_of
 from alignup.records import Record
 from alignup.topology_manager.hints import HintList, TopologyHint
 from alignup.topology_manager.refusal_message import mask_pairs
@@ -29,13 +30,27 @@ Hint = tuple[int | None, bool]
 """A mask of positions (None: any NUMA node), and whether it is preferred."""
 
 
+class Choice(Record):
+    """A hint, or a result of merging some."""
+
+    numa_nodes: tuple[int, ...] | None
+    """Kernel ids; None: any."""
+    preferred: bool
+
+    @classmethod
+    def of(cls, hint: Hint, numa_node_ids: tuple[int, ...]) -> Choice:
+        """Return the choice that a mask stands for."""
+        mask, preferred = hint
+        return cls(None if mask is None else ids_of(mask, numa_node_ids), preferred)
+
+
 class Row(Record):
     """One permutation: a hint of each list, and what they merge into."""
 
-    hints: tuple[Hint, ...]
+    hints: tuple[Choice, ...]
     """In the order of `Product.resources`."""
-    merged: int | None
-    """The NUMA nodes that all hints have in common; 0: none, so the row is ignored. None: any."""
+    merged: tuple[int, ...] | None
+    """The kernel ids of the NUMA nodes that all hints have in common; (): none, so the row is ignored. None: any."""
     preferred: bool
     """All hints are preferred, and all that name NUMA nodes name the same."""
     considered: bool
@@ -50,29 +65,6 @@ class Product(Record):
     """The first `MOST_ROWS`."""
     count: int
     """The number of all rows."""
-    numa_node_ids: tuple[int, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the product in JSON's types, with ids of NUMA nodes."""
-        return {
-            "resources": list(self.resources),
-            "count": self.count,
-            "rows": [
-                {
-                    "hints": [{"numaNodes": self.ids(mask), "preferred": preferred} for mask, preferred in row.hints],
-                    "merged": self.ids(row.merged),
-                    "preferred": row.preferred,
-                    "considered": row.considered,
-                }
-                for row in self.rows
-            ],
-        }
-
-    def ids(self, mask: int | None) -> list[int] | None:
-        """Return the ids of the NUMA nodes of a mask; None for any."""
-        if mask is None:
-            return None
-        return [numa_id for bit, numa_id in enumerate(self.numa_node_ids) if mask >> bit & 1]
 
 
 def product_of(hints: Mapping[str, ResourceHints], policy: str, numa_node_ids: tuple[int, ...]) -> Product | None:
@@ -98,18 +90,18 @@ def product_of(hints: Mapping[str, ResourceHints], policy: str, numa_node_ids: t
     rows = islice(product(*(_pairs(offered, MOST_ROWS) for _, offered in columns)), MOST_ROWS)
     return Product(
         tuple(name for name, _ in columns),
-        tuple(_row(hints, single=single) for hints in rows),
+        tuple(_row(hints, numa_node_ids, single=single) for hints in rows),
         prod(_total(offered) for _, offered in columns),
-        numa_node_ids,
     )
 
 
-def _row(hints: tuple[Hint, ...], *, single: bool) -> Row:
+def _row(hints: tuple[Hint, ...], ids: tuple[int, ...], *, single: bool) -> Row:
     """Return the row of these hints."""
     masks = [mask for mask, _ in hints if mask is not None]
-    merged = reduce(int.__and__, masks) if masks else None
+    merged = ids_of(reduce(int.__and__, masks), ids) if masks else None
     preferred = all(is_preferred for _, is_preferred in hints) and len(set(masks)) <= 1
-    return Row(hints, merged, preferred, not single or all(map(_is_single, hints)))
+    considered = not single or all(map(_is_single, hints))
+    return Row(tuple(Choice.of(hint, ids) for hint in hints), merged, preferred, considered)
 
 
 def _is_single(hint: Hint) -> bool:
@@ -138,8 +130,7 @@ def reachable(hints: Mapping[str, ResourceHints], policy: str) -> list[Hint] | N
             pairs = [one for one in pairs if _is_single(one)]
         masks = {_both(mask, other) for mask in masks for other, _ in pairs} - {0}
         best = _agreed(best, {mask for mask, is_preferred in pairs if is_preferred})
-    preferred = {None} if best is None else best
-    found = [(mask, mask in preferred) for mask in masks]
+    found = [(mask, mask in ({None} if best is None else best)) for mask in masks]
     return sorted(found, key=lambda one: (not one[1], (one[0] or 0).bit_count(), one[0] or 0))
 
 
@@ -166,8 +157,7 @@ def _pairs(offered: HintList | Sequence[TopologyHint], limit: int) -> list[Hint]
     total = offered.total() if isinstance(offered, HintList) else len(offered)
     if isinstance(offered, HintList) and (total is None or total > max(limit, MOST_ROWS)):
         offered = offered.sample(limit)
-    seen = mask_pairs(offered)
-    return sorted(seen, key=lambda one: ((one[0] or 0).bit_count(), one[0] or 0)) or [(None, False)]
+    return sorted(mask_pairs(offered), key=lambda one: ((one[0] or 0).bit_count(), one[0] or 0)) or [(None, False)]
 
 
 def _total(offered: HintList | Sequence[TopologyHint]) -> int:

@@ -13,7 +13,7 @@ from alignup.node.explain.cause import causes_of, sentence_of
 from alignup.node.explain.explanation import ContainerPart, Explanation, Holder, PlacePart, ResourcePart, Step
 from alignup.node.explain.manifests import asked_by
 from alignup.node.explain.missed import admitted_cause, missed_by
-from alignup.node.explain.product import product_of, reachable
+from alignup.node.explain.product import Choice, product_of, reachable
 from alignup.node.explain.suggestions import suggestions_for
 from alignup.node.explain.trial import Question, Trial, tried
 from alignup.topology_manager.refusal_message import view_of
@@ -88,19 +88,14 @@ def _step(trial: Trial, question: Question) -> Step:
     policy, ids = trial.policy.name, question.holdings.numa_node_ids
     merges = bool(question.hints)
     found = reachable(question.hints, policy) if merges else None
-    product = product_of(question.hints, policy, ids) if merges else None
-
-    def named(mask: int | None) -> tuple[int, ...] | None:
-        return None if mask is None else tuple(one for bit, one in enumerate(ids) if mask >> bit & 1)
-
     return Step(
         None if question.container is None else question.container.name,
         tuple(_resource_parts(trial.pod, question)),
         RULES.get(policy, f"policy {policy} decides"),
         question.affinity if merges else None,
-        None if found is None else tuple((named(mask), preferred) for mask, preferred in found[:KEPT]),
+        None if found is None else tuple(Choice.of(one, ids) for one in found[:KEPT]),
         None if found is None else len(found),
-        product,
+        product_of(question.hints, policy, ids) if merges else None,
     )
 
 

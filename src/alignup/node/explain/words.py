@@ -104,7 +104,7 @@ def in_common(step: Step) -> str:
     """Return the results that the merge could reach; empty where nothing was merged, or there are too many."""
     if step.best is None or step.reachable is None:
         return ""
-    sets = [f"{nodes_in_short(nodes)}{' (preferred)' if preferred else ''}" for nodes, preferred in step.reachable]
+    sets = [f"{nodes_in_short(one.numa_nodes)}{' (preferred)' if one.preferred else ''}" for one in step.reachable]
     more = (step.reachable_count or 0) - MOST_SETS
     return "; ".join(sets[:MOST_SETS]) + (f"; {more} more" if more > 0 else "") or "nothing"
 

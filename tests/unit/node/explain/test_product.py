@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alignup.node.explain.product import MOST_ROWS, product_of, reachable
+from alignup.node.explain.product import MOST_ROWS, Choice, product_of, reachable
+from alignup.records import json_of
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint
 from explaining import article, gpu_pod, node_of, wish
 from fakes import hint
@@ -19,10 +20,15 @@ def test_the_articles_first_container_has_27_rows() -> None:
     assert (product.count, len(product.rows)) == (27, 27)
     assert product.resources == ("example.com/nic", "nvidia.com/gpu", "cpu")
     first, second = product.rows[:2]
-    assert (first.hints, first.merged, first.preferred, first.considered) == (((1, True),) * 3, 1, True, True)
-    assert (second.merged, second.preferred) == (0, False)
-    assert product.rows[-1].hints == ((3, False),) * 3
-    assert (product.rows[-1].merged, product.rows[-1].considered) == (3, False)
+    assert (first.hints, first.merged, first.preferred, first.considered) == (
+        (Choice((0,), True),) * 3,
+        (0,),
+        True,
+        True,
+    )
+    assert (second.merged, second.preferred) == ((), False)
+    assert product.rows[-1].hints == (Choice((0, 1), False),) * 3
+    assert (product.rows[-1].merged, product.rows[-1].considered) == ((0, 1), False)
 
 
 def test_a_row_is_preferred_if_all_hints_are_and_name_the_same_nodes() -> None:
@@ -30,15 +36,15 @@ def test_a_row_is_preferred_if_all_hints_are_and_name_the_same_nodes() -> None:
     product = product_of(hints, "restricted", IDS)
 
     assert product.resources == ("x", "y")
-    assert [(row.merged, row.preferred) for row in product.rows] == [(3, True), (1, False)]
-    assert product.to_dict()["rows"][0]["hints"][1] == {"numaNodes": None, "preferred": True}
+    assert [(row.merged, row.preferred) for row in product.rows] == [((0, 1), True), ((0,), False)]
+    assert json_of(product)["rows"][0]["hints"][1] == {"numaNodes": None, "preferred": True}
     assert all(row.considered for row in product.rows)
 
 
 def test_a_resource_that_cannot_be_had_is_one_hint() -> None:
     product = product_of({"a": {"x": []}, "b": {"y": [hint(True, 0)]}}, "best-effort", IDS)
 
-    assert [(row.merged, row.preferred) for row in product.rows] == [(1, False)]
+    assert [(row.merged, row.preferred) for row in product.rows] == [((0,), False)]
     assert reachable({"a": {"x": []}, "b": {"y": [hint(True, 0)]}}, "best-effort") == [(1, False)]
 
 
@@ -73,10 +79,11 @@ def test_what_is_reachable_is_what_some_row_merges_into(lists: list, policy: str
             for number, one in enumerate(lists)
         }
     }
-    rows = [row for row in product_of(hints, policy, (0, 1, 2, 3)).rows if row.considered and row.merged != 0]
+    rows = [row for row in product_of(hints, policy, (0, 1, 2, 3)).rows if row.considered and row.merged != ()]
     expected = {row.merged: False for row in rows} | {row.merged: True for row in rows if row.preferred}
 
-    assert dict(reachable(hints, policy)) == expected
+    found = [Choice.of(one, (0, 1, 2, 3)) for one in reachable(hints, policy)]
+    assert {one.numa_nodes: one.preferred for one in found} == expected
 
 
 def test_lists_too_long_to_walk_are_not_folded() -> None:
