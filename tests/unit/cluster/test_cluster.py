@@ -81,8 +81,8 @@ def test_nodes_without_names_are_numbered():
 def test_more_resources_than_a_word_has_bits():
     """A node may have as many device resources as it likes; a pod asks for a few of them."""
     names = [f"example.com/{number:02}" for number in range(70)]
-    devices = dict.fromkeys(names, ((1,), (1,)))
-    cluster = Cluster(["a"], [amounts_of(1, "restricted", devices=devices)])
+    devices = dict.fromkeys(names, ((1,),) * 3)
+    cluster = Cluster(["a"], [amounts_of(1, "restricted", resources=devices)])
     assert cluster.resources == tuple(names)
     for number in (0, 63, 64, 69):
         assert cluster.evaluate(pod_manifest("new", **{f"{number:02}": 1})).admitted.all()
@@ -103,7 +103,7 @@ def test_a_sensible_number_of_threads(threads):
 
 def test_amounts_alone_cannot_be_asked():
     """They answer with upper bounds, whose refusals are certain."""
-    cluster = Cluster(["a"], [amounts_of(1, "restricted", devices={"example.com/gpu": ((1,), (1,))})])
+    cluster = Cluster(["a"], [amounts_of(1, "restricted", resources={"example.com/gpu": ((1,),) * 3})])
     with pytest.raises(InputError, match="amounts only: make it from nodes"):
         cluster.evaluate(pod_manifest("new"), exact=True)
     assert not cluster.evaluate(pod_manifest("new", gpu=1)).exact.any()

@@ -76,7 +76,7 @@ def amounts(*zones):
 def test_columns_and_costs_are_in_the_order_of_numbers():
     read = amounts(zone(10), zone(2), zone(0))
     assert read.numa_nodes == 3
-    assert read.cpus == ((8, 8, 8), (6, 6, 6), (3, 3, 3))
+    assert read.resources == {"cpu": ((8, 8, 8), (6, 6, 6), (3, 3, 3))}
     assert read.distances == ((10, 255, 21), (12, 255, 19), (20, 255, 11))
 
 
@@ -93,12 +93,12 @@ def test_a_missing_amount_is_the_next_larger_one():
     ]
     read = amounts(zone(0, resources=resources, costs=None), zone(1, resources=None, costs=[]))
     assert (read.numa_nodes, read.distances) == (2, None)
-    assert read.cpus == ((4, 0), (4, 0), (1, 0))
-    assert read.devices == {
-        "a/a": ((8, 0), (8, 0)),
-        "b/b": ((7, 0), (7, 0)),
-        "c/c": ((5, 0), (5, 0)),
-        "d/d": ((4, 0), (4, 0)),
-        "e/e": ((0, 0), (0, 0)),
-        "f/f": ((9, 0), (2, 0)),
+    assert read.resources == {
+        "a/a": ((8, 0), (8, 0), (8, 0)),
+        "b/b": ((8, 0), (7, 0), (7, 0)),
+        "c/c": ((5, 0), (5, 0), (5, 0)),
+        "cpu": ((4, 0), (4, 0), (1, 0)),
+        "d/d": ((4, 0), (4, 0), (4, 0)),
+        "e/e": ((0, 0), (0, 0), (0, 0)),
+        "f/f": ((9, 0), (9, 0), (2, 0)),
     }

@@ -40,11 +40,11 @@ async def add(stub: ApiStub, name: str, **given: Any) -> None:
 
 
 @asynccontextmanager
-async def following(stub: ApiStub, **options: Any):
+async def following(stub: ApiStub, query: dict[str, str] | None = None, **options: Any):
     """A follower of all pods that has listed them."""
     names = Names()
     async with served(stub, **options) as api:
-        follower = Follower(api, PODS, decode_pod, names)
+        follower = Follower(api, PODS, decode_pod, names, query=query)
         async with running(follower.run()):
             await until(lambda: follower.is_current and stub.watches)
             yield follower, names
