@@ -141,24 +141,11 @@ def check_blind(strategy: str) -> None:
 
 def demand_key(pod: Pod) -> object:
     """Return the same for pods that ask for the same."""
-    return (
-        tuple(pod.annotations.items()),
-        pod.constraints.claims,
-        tuple(
-            [
-                (
-                    one.exclusive_cpus,
-                    one.memory,
-                    one.fractional_memory,
-                    one.devices,
-                    one.is_init,
-                    one.is_sidecar,
-                    tuple(one.requests.items()),
-                )
-                for one in pod.all_containers
-            ]
-        ),
-    )
+    containers = [
+        (one.exclusive_cpus, one.memory, one.fractional_memory, one.devices, one.is_sidecar, *one.requests.items())
+        for one in pod.all_containers
+    ]
+    return tuple(pod.annotations.items()), pod.constraints.claims, len(pod.init_containers), tuple(containers)
 
 
 def _counted(amounts: Mapping[str, int]) -> dict[str, int]:

@@ -14,6 +14,7 @@ import msgspec
 
 from alignup.errors import AlignupError, InputError
 from alignup.kubernetes.pod_documents import is_rejected
+from alignup.kubernetes.wire import CONFIGURATION_FIELDS
 from alignup.machine.device_inventory import inventory_to_dict
 from alignup.node_resource_topology.write import kubelet_topology_object
 from alignup.scheduler.api_client import PODS, TOPOLOGIES, Api, write_event, write_object
@@ -27,21 +28,6 @@ if TYPE_CHECKING:
 
     from alignup.kubelet.read import KubeletNode
 
-_FIELDS: Final = (
-    "topologyManagerPolicy",
-    "topologyManagerScope",
-    "topologyManagerPolicyOptions",
-    "cpuManagerPolicy",
-    "cpuManagerPolicyOptions",
-    "memoryManagerPolicy",
-    "reservedSystemCPUs",
-    "reservedMemory",
-    "systemReserved",
-    "kubeReserved",
-    "evictionHard",
-    "featureGates",
-)
-"""The fields of a KubeletConfiguration that decide; the others do not matter outside the node."""
 _SETTLED: Final = 0.05
 _MOST_EVENTS: Final = 100
 _EVENT_SECONDS: Final = 0.2
@@ -54,7 +40,7 @@ def described(found: KubeletNode) -> dict[str, Any]:
     node, fields = found.node, found.records.configuration.fields
     return {
         "machine": node.machine.to_dict(),
-        "kubelet": {name: fields[name] for name in _FIELDS if fields.get(name) is not None},
+        "kubelet": {name: fields[name] for name in CONFIGURATION_FIELDS if fields.get(name) is not None},
         "devices": inventory_to_dict(node.inventory),
         "kubeletVersion": str(node.config.version),
     }
