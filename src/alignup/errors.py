@@ -26,6 +26,7 @@ __all__ = [
     "UnknownPodError",
     "errors_at",
     "errors_in",
+    "needs_extra",
     "one_line",
     "warn",
 ]
@@ -99,6 +100,19 @@ def errors_at(where: str, form: str = "{where}: {error}") -> Iterator[None]:
 def errors_in(source: str) -> AbstractContextManager[None]:
     """Put the name of a document at the end of an error's message, as `errors_at` does."""
     return errors_at(source, "{error} in {where}")
+
+
+@contextmanager
+def needs_extra(needing: str, install: str) -> Iterator[None]:
+    """Say who needs what the block cannot import, such as `metrics need prometheus-client`, and how to install it.
+
+    Raises:
+        InputError: a module is not installed.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise InputError(f"{needing}, which is not installed: pip install {install}") from error
 
 
 class ConfigError(InputError):

@@ -592,14 +592,12 @@ class KubeletState(Record):
         Args:
             is_stale: says whether a container, by pod uid and name, is gone; with None for the name, the whole pod.
         """
+        cpu, memory, devices = self.cpu, self.memory, self.devices
+        left = tuple(one for one in devices.entries if not is_stale(one.pod_uid, None)) if devices else ()
         return KubeletState(
-            None if self.cpu is None else _without_cpus(self.cpu, is_stale),
-            None if self.memory is None else _without_memory(self.memory, is_stale),
-            None
-            if self.devices is None
-            else replace(
-                self.devices, entries=tuple(one for one in self.devices.entries if not is_stale(one.pod_uid, None))
-            ),
+            cpu and _without_cpus(cpu, is_stale),
+            memory and _without_memory(memory, is_stale),
+            devices and replace(devices, entries=left),
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from alignup.errors import InputError
+from alignup.errors import needs_extra
 from alignup.node.holdings import holdings_of
 
 if TYPE_CHECKING:
@@ -17,12 +17,8 @@ def prometheus_text(found: KubeletNode) -> str:
     Raises:
         InputError: the extra `metrics` is not installed.
     """
-    try:
+    with needs_extra("metrics need prometheus-client", "'alignup[metrics]'"):
         from prometheus_client import CollectorRegistry, Gauge, generate_latest  # noqa: PLC0415  # an extra
-    except ImportError as error:
-        raise InputError(
-            "metrics need prometheus-client, which is not installed: pip install 'alignup[metrics]'"
-        ) from error
     registry = CollectorRegistry()
     holdings = holdings_of(found.node)
     labels = ("resource", "numa_nodes")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from alignup.errors import InputError, errors_in, warn
+from alignup.errors import InputError, errors_in, needs_extra, warn
 from alignup.kubelet import layout
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device, devices_near
@@ -255,16 +255,11 @@ def ask_kubelet(socket: Path, seconds: float = _SECONDS) -> tuple[dict[str, Any]
     Raises:
         InputError: the extra `kubelet` is not installed, or nobody answers in time, or with an error.
     """
-    try:
+    with needs_extra("to ask a kubelet for its PodResources takes grpcio with protobuf", "'alignup[kubelet]'"):
         import grpc  # noqa: PLC0415  # an extra
         from google.protobuf.json_format import MessageToDict  # noqa: PLC0415  # an extra
 
         from alignup.kubelet import pod_resources_pb2 as wire  # noqa: PLC0415  # an extra
-    except ImportError as error:
-        raise InputError(
-            "expected grpcio and protobuf to ask a kubelet for its PodResources, which are not installed: "
-            "pip install 'alignup[kubelet]'"
-        ) from error
 
     def ask(call: str, answer: Any) -> dict[str, Any]:
         question = channel.unary_unary(f"{_SERVICE}{call}", wire.Nothing.SerializeToString, answer.FromString)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -167,21 +168,15 @@ def kubelet_of(pid: int, words: Sequence[str]) -> RunningKubelet:
     """
     flags = _flags(words)
     fields = {_FIELDS[name][0]: _FIELDS[name][1](value, name) for name, value in flags.items() if name in _FIELDS}
-    gates = _map(flags.get("feature-gates", ""), "feature-gates")
+    gates = {name: _bool(value, name) for name, value in _map(flags["feature-gates"], "feature-gates").items()}
     return RunningKubelet(
-        pid,
-        flags.get("config", ""),
-        flags.get("config-dir", ""),
-        flags.get("root-dir", ""),
-        flags.get("hostname-override", ""),
-        fields,
-        {name: _bool(value, name) for name, value in gates.items()},
+        pid, flags["config"], flags["config-dir"], flags["root-dir"], flags["hostname-override"], fields, gates
     )
 
 
-def _flags(words: Sequence[str]) -> dict[str, str]:
+def _flags(words: Sequence[str]) -> defaultdict[str, str]:
     """Return the flags of a command line that matter here; of one that comes twice, the last, or all of a map."""
-    found: dict[str, str] = {}
+    found: defaultdict[str, str] = defaultdict(str)
     rest = iter(words[1:])
     for word in rest:
         if not word.startswith("-"):

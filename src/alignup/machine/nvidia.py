@@ -6,11 +6,11 @@ gets is decided in `alignup.providers.devices.provider`.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final
 
-from alignup.errors import InputError
+from alignup.errors import InputError, needs_extra
 from alignup.machine.device_inventory import Device
 from alignup.records import Record
 
@@ -84,10 +84,8 @@ def read_gpus(machine: Machine, *, nvml: Any = None, resource: str = GPU_RESOURC
 
 def _import_nvml() -> Any:
     """Return the module that speaks to the driver."""
-    try:
+    with needs_extra("NVIDIA GPUs need nvidia-ml-py", "nvidia-ml-py"):
         import pynvml  # type: ignore[import-not-found,import-untyped,unused-ignore]  # noqa: PLC0415  # an extra
-    except ImportError as error:
-        raise InputError("NVIDIA GPUs need nvidia-ml-py, which is not installed: pip install nvidia-ml-py") from error
     return pynvml
 
 
@@ -112,13 +110,9 @@ def _text(value: str | bytes) -> str:
 
 def _driver_node(library: Any, handle: Any) -> int | None:
     """Return the node that the driver names: mostly only that of a GPU which is a node of its own."""
-    ask = getattr(library, "nvmlDeviceGetNumaNodeId", None)
-    if ask is None:
-        return None
-    try:
-        return int(ask(handle))
-    except library.NVMLError:
-        return None
+    with suppress(library.NVMLError, AttributeError):  # old releases of the library do not ask
+        return int(library.nvmlDeviceGetNumaNodeId(handle))
+    return None
 
 
 def _address(text: str) -> tuple[int, str]:
@@ -147,20 +141,16 @@ def _remote_addresses(library: Any, handle: Any) -> list[tuple[int, str]]:
     """Return the PCI address at the other end of each active NVLink of a GPU."""
     found = []
     for link in range(library.NVML_NVLINK_MAX_LINKS):
-        try:
-            if not library.nvmlDeviceGetNvLinkState(handle, link):
-                continue
-            found.append(_address(_text(library.nvmlDeviceGetNvLinkRemotePciInfo(handle, link).busId)))
-        except library.NVMLError:
-            # this GPU has no such link, or the driver does not know its other end
-            continue
+        # this GPU may have no such link, or the driver not know its other end
+        with suppress(library.NVMLError):
+            if library.nvmlDeviceGetNvLinkState(handle, link):
+                found.append(_address(_text(library.nvmlDeviceGetNvLinkRemotePciInfo(handle, link).busId)))
     return found
 
 
 def _reaches(library: Any, one: Any, other: Any) -> bool:
     """Return whether two GPUs reach each other over NVLink, perhaps through a switch."""
-    try:
+    with suppress(library.NVMLError):
         status = library.nvmlDeviceGetP2PStatus(one, other, library.NVML_P2P_CAPS_INDEX_NVLINK)
-    except library.NVMLError:
-        return False
-    return bool(status == library.NVML_P2P_STATUS_OK)
+        return bool(status == library.NVML_P2P_STATUS_OK)
+    return False

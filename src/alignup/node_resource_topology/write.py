@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from alignup.errors import InputError, warn
+from alignup.errors import InputError, needs_extra, warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -118,12 +118,8 @@ def fingerprint(pods: Iterable[tuple[str, str]]) -> str:
     Raises:
         InputError: the extra `kubelet` is not installed.
     """
-    try:
+    with needs_extra("the fingerprint of pods needs xxhash", "'alignup[kubelet]'"):
         import xxhash  # noqa: PLC0415  # an extra
-    except ImportError as error:
-        raise InputError(
-            "the fingerprint of pods needs xxhash, which is not installed: pip install 'alignup[kubelet]'"
-        ) from error
     hashes = sorted(
         xxhash.xxh64_intdigest(name.encode(), xxhash.xxh64_intdigest(namespace.encode())) for namespace, name in pods
     )

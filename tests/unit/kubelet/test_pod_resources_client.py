@@ -113,5 +113,6 @@ def test_a_missing_extra_costs_names_and_topology_only(monkeypatch, kubelet, tmp
     monkeypatch.setitem(sys.modules, "grpc", None)
     with pytest.warns(AlignupWarning) as said:
         node = Node.from_kubelet(tmp_path, kubelet_dir=kubelet.parents[1])
-    assert any("no PodResources answers: expected grpcio" in str(one.message) for one in said)
+    assert any("no PodResources answers: to ask a kubelet" in str(one.message) for one in said)
+    assert any("takes grpcio with protobuf, which is not installed" in str(one.message) for one in said)
     assert len(node.pods) == 7
