@@ -123,6 +123,15 @@ class RealKubelet:
         hidden.write_text(json.dumps(manifest))
         hidden.rename(path)  # never half a file
 
+    def keep(self, folder: Path) -> None:
+        """Copy what explains a failure: logs, state files, answers, pods."""
+        folder.mkdir(parents=True)
+        with suppress(AssertionError):
+            self._plane.rig("kubelet", "root", self._directory, folder / "root")
+        for path in (self._directory / "log/kubelet.log", self._directory / "cri.jsonl", self._folder / "publish.log"):
+            shutil.copy(path, folder)
+        shutil.copytree(self._directory / "static", folder / "static")
+
     def said(self) -> list[tuple[str, str]]:
         """Return what the kubelet did, in order: ADD, REMOVE or DENY, and the name of the pod."""
         found = []

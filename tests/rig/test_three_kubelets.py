@@ -10,6 +10,7 @@ import json
 import os
 import time
 from collections import Counter
+from pathlib import Path  # noqa: TC003
 from random import Random
 from typing import Any
 
@@ -78,8 +79,10 @@ def drawn(random: Random, number: int) -> dict[str, Any]:
 class Campaign:
     """Pods that come and go on a control plane with real kubelets."""
 
-    def __init__(self, plane: ControlPlane, kubelets: list[RealKubelet], random: Random) -> None:
-        self.server, self.kubelets, self.random = Server(plane.kubeconfig), kubelets, random
+    def __init__(self, plane: ControlPlane, kubelets: list[RealKubelet], random: Random, kept: Path) -> None:
+        self.server, self.kubelets, self.random, self.kept = Server(plane.kubeconfig), kubelets, random, kept
+        self.differs: list[str] = []
+        """How what a kubelet publishes and what the server says of it differed at the last look."""
         self.made: dict[str, dict[str, Any]] = {}
         self.goes: dict[str, float] = {}
         """By name, when a pod is deleted."""
@@ -197,21 +200,32 @@ class Campaign:
         return one.get("status", {}).get("phase") != "Pending" and "deletionTimestamp" not in one["metadata"]
 
     def is_reported(self, kubelet: RealKubelet) -> bool:
-        """Return whether what a kubelet publishes has its configuration, and all pods that run there and no others."""
+        """Return whether what a kubelet publishes has its configuration, and all pods that run there and no others.
+
+        A pod that holds nothing for itself is in none of its files: none has to be told of, and a static one stays.
+        """
         annotations = self.server.get(f"{TOPOLOGIES}/{kubelet.name}").get("metadata", {}).get("annotations", {})
         described, holdings = (json.loads(annotations.get(f"alignup.dev/{key}", "{}")) for key in ("node", "holdings"))
         config = json.loads(kubelet.config.read_text())
-        told = {pod["name"] for pod in holdings.get("pods", ())}
-        there = [(name, one) for name, one in self.look().items() if on(one, kubelet.name)]
-        runs = {name for name, one in there if one.get("status", {}).get("phase") in {"Running", "Pending"}}
-        return told == runs and all(
-            described["kubelet"].get(key) == config[key] for key in ("topologyManagerPolicy", "topologyManagerScope")
-        )
+        told = {pod["name"]: pod for pod in holdings.get("pods", ())}
+        there = {name: one for name, one in self.look().items() if on(one, kubelet.name)}
+        runs = {name for name, one in there.items() if one.get("status", {}).get("phase") in {"Running", "Pending"}}
+        keys = ("topologyManagerPolicy", "topologyManagerScope")
+        self.differs = [
+            f"{kubelet.name}: {name}: published {told.get(name)}, on the server {described_status(there.get(name))}"
+            for name in sorted((told.keys() - runs) | {name for name in runs - told.keys() if holds(there[name])})
+        ] + [f"{kubelet.name}: {key}" for key in keys if described["kubelet"].get(key) != config[key]]
+        return not self.differs
 
     def wait_until(self, holds: Any) -> None:
+        """Wait; what does not come to hold is explained, with the files of the kubelets, which are kept."""
         deadline = time.monotonic() + 90
+        self.differs = []
         while not holds():
-            assert time.monotonic() < deadline, holds
+            if time.monotonic() > deadline:
+                for kubelet in self.kubelets:
+                    kubelet.keep(self.kept / kubelet.name)
+                pytest.fail("\n".join([*self.differs, f"files: {self.kept}", *self.story[-20:]]))
             self.step()
             time.sleep(0.2)
 
@@ -245,11 +259,31 @@ class Campaign:
         return taken
 
 
+def holds(one: dict[str, Any]) -> bool:
+    """Return whether a pod that a kubelet admitted holds something: memory, if it is guaranteed, or a device."""
+    containers = [*one["spec"].get("initContainers", ()), *one["spec"]["containers"]]
+    asks = any(GPU in each.get("resources", {}).get("requests", ()) for each in containers)
+    return asks or one["status"].get("qosClass") == "Guaranteed"
+
+
+def described_status(one: dict[str, Any] | None) -> str:
+    """Return phase and states of the containers of a pod."""
+    if one is None:
+        return "nothing"
+    status = one.get("status", {})
+    states = {
+        each["name"]: each.get("state")
+        for key in ("initContainerStatuses", "containerStatuses")
+        for each in status.get(key, ())
+    }
+    return f"{one['metadata']['uid']} {status.get('phase')} {status.get('reason')} {states}"
+
+
 def on(one: dict[str, Any], name: str) -> bool:
     return one["spec"].get("nodeName") == name
 
 
-def test_the_extenders_yes_and_no_are_the_kubelets(capsys) -> None:
+def test_the_extenders_yes_and_no_are_the_kubelets(capsys, tmp_path: Path) -> None:
     need_rig(*PROGRAMS)
     random = Random(SEED)
     with control_plane() as plane, real_kubelets(plane, [node(number, random) for number in MACHINES]) as kubelets:
@@ -257,7 +291,7 @@ def test_the_extenders_yes_and_no_are_the_kubelets(capsys) -> None:
         with alignup(*words, ready=f"http://{EXTENDER}/healthz"):
             wait_for_metric(EXTENDER, 'alignup_extender_nodes{known_by="holdings"}', float(len(MACHINES)))
             plane.schedule_with(EXTENDER)
-            campaign = Campaign(plane, kubelets, random)
+            campaign = Campaign(plane, kubelets, random, tmp_path)
             campaign.run(PODS)
             waiting = campaign.quiet()
             taken = campaign.taken_past_the_scheduler(waiting)
