@@ -152,6 +152,28 @@ def test_the_alerts_ring_when_they_should(tmp_path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool asks what the dashboard asks")
+def test_the_latency_of_what_nobody_asks_has_no_line(tmp_path) -> None:
+    """Not NaN, which `histogram_quantile` makes of a rate of zero."""
+    panels = json.loads((DEPLOY / "grafana.json").read_text())["panels"]
+    (query,) = [target["expr"] for panel in panels for target in panel["targets"] if "quantile" in target["expr"]]
+    series = "alignup_extender_request_seconds_bucket"
+    played = {
+        "input_series": [
+            {"series": f'{series}{{verb="filter",le="{le}"}}', "values": f"0+{count}x20"}
+            for le, count in (("0.1", 0), ("0.5", 50), ("+Inf", 50))
+        ]
+        + [{"series": f'{series}{{verb="bind",le="{le}"}}', "values": "7x20"} for le in ("0.1", "+Inf")],
+        "promql_expr_test": [
+            {"expr": query, "eval_time": "20m", "exp_samples": [{"labels": '{verb="filter"}', "value": 0.496}]}
+        ],
+    }
+    test = tmp_path / "test.yaml"
+    test.write_text(json.dumps({"evaluation_interval": "1m", "tests": [{"interval": "1m", **played}]}))
+    done = subprocess.run(["promtool", "test", "rules", test], check=False, capture_output=True, text=True)  # noqa: S603, S607
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_what_rbac_cannot_say_a_policy_does() -> None:
     """Each account that may write what is not its own is bound to a policy that denies it."""
     policies = {one["metadata"]["name"]: one["spec"] for one in of_kind("ValidatingAdmissionPolicy")}

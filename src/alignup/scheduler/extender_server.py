@@ -53,9 +53,11 @@ class _Counts:
         self.seconds = Histogram(
             "alignup_extender_request_seconds", "Time to answer.", ["verb"], buckets=_BUCKETS, registry=self.registry
         )
-        self.refused = Counter(
+        refused = Counter(
             "alignup_extender_refused_nodes", "Nodes refused for a pod.", ["resolvable"], registry=self.registry
         )
+        # shown from the start: the first one would be no increase otherwise
+        self.resolvable, self.unresolvable = refused.labels("yes"), refused.labels("no")
         self.errors = Counter("alignup_extender_errors", "Questions without answer.", ["verb"], registry=self.registry)
         self.nodes = Gauge("alignup_extender_nodes", "Nodes known.", ["known_by"], registry=self.registry)
         self.pods = Gauge("alignup_extender_pods", "Bound pods known.", registry=self.registry)
@@ -76,8 +78,8 @@ class _Handlers:
         """Answer `/filter`."""
         found = self._answers.filter(self._extender.read(args.pod), args.names, self._extender.clock())
         self._extender.tell(args.pod.metadata, found)
-        self._counts.refused.labels("yes").inc(len(found.failed))
-        self._counts.refused.labels("no").inc(len(found.unresolvable))
+        self._counts.resolvable.inc(len(found.failed))
+        self._counts.unresolvable.inc(len(found.unresolvable))
         await asyncio.sleep(0)  # whole nodes take as long to write
         return wire.encode_filtered(found, args)
 
@@ -139,6 +141,8 @@ class _Handlers:
         self, verb: str, decode: Callable[[bytes], _Args], answer: Callable[[_Args], Awaitable[bytes]]
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
         """Return a handler of aiohttp for one verb: the caller is checked, then the question, then what is known."""
+        # shown from the start: the first question would be no increase otherwise
+        seconds, errors = self._counts.seconds.labels(verb), self._counts.errors.labels(verb)
 
         async def handle(request: web.Request) -> web.Response:
             try:
@@ -147,9 +151,9 @@ class _Handlers:
                     start = time.perf_counter()
                     text = await self._answered(verb, await self._reader.read(decode, body), answer)
             except web.HTTPException:
-                self._counts.errors.labels(verb).inc()
+                errors.inc()
                 raise
-            self._counts.seconds.labels(verb).observe(time.perf_counter() - start)
+            seconds.observe(time.perf_counter() - start)
             # a stream is written piece by piece
             return web.Response(body=text if len(text) < _LARGE else BytesIO(text), content_type=_JSON)
 

@@ -239,6 +239,21 @@ def test_health_and_metrics_are_served() -> None:
     asyncio.run(scenario())
 
 
+def test_counters_are_shown_before_the_first_question() -> None:
+    """One that appears with its first count is no increase for Prometheus."""
+
+    async def scenario() -> None:
+        async with extender("a") as asked:
+            text = await asked.metrics()
+            for verb in ("filter", "prioritize", "preempt", "bind", "evaluate"):
+                assert f'alignup_extender_request_seconds_count{{verb="{verb}"}} 0.0' in text
+                assert f'alignup_extender_errors_total{{verb="{verb}"}} 0.0' in text
+            for resolvable in ("yes", "no"):
+                assert f'alignup_extender_refused_nodes_total{{resolvable="{resolvable}"}} 0.0' in text
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize("fails_open", [True, False])
 def test_before_the_cluster_is_listed_every_question_gets_an_error(fails_open) -> None:
     async def scenario() -> None:
