@@ -166,7 +166,7 @@ def test_what_is_no_machine(alignup, tmp_path, write) -> None:
     assert alignup("machine", "-m", write("m.json", b"\xff\xfe")).complains("m.json")
     devices = {"machine": Machine.catalog()["xeon-2s"].to_dict(), "devices": {"a/b": [{"id": "d", "numa": ["7"]}]}}
     assert alignup("machine", "-m", write("m.json", devices)).complains("'a/b'", "7")
-    assert alignup("machine", "-m", "xeon-2s", "--device-resource", "a/b=8086:*").complains("8086:*")
+    assert alignup("machine", "-m", "xeon-2s", "--device-resource", "a/b=1234:*").complains("1234:*")
 
 
 def test_nvidia_gpus_are_this_machines(alignup, monkeypatch) -> None:
@@ -293,11 +293,11 @@ def test_the_pcie_tree_is_drawn(alignup) -> None:
         "   ├─ 0000:18:00.0 InfiniBand Mellanox 15b3:1021",
         "   └─ 0000:1b:00.0 GPU NVIDIA 10de:2330",
     ]
-    assert "pci0000" not in alignup("machine", "-m", "xeon-2s").out
+    assert "pci0000" not in alignup("machine", "-m", "align-up-article").out
 
 
-@pytest.mark.parametrize("name", ["align-up-article", "epyc-2s-nps4", "xeon-2s"])
-def test_a_machine_whose_tree_nobody_published_is_said(alignup, name) -> None:
+def test_a_machine_whose_tree_nobody_published_is_said(alignup) -> None:
+    name = "align-up-article"
     shown = alignup("machine", "-m", name, "--distances")
     assert (shown.status, shown.out, shown.err) == (0, "", f"alignup: no PCIe tree is published for {name}\n")
     told = alignup("machine", "-m", name, "--distances", "--json")

@@ -74,6 +74,18 @@ def test_where_gpus_and_adapters_are_in_the_published_trees(name, own, near):
         assert tree.above(gpu.pci)[-1].startswith("pci")
 
 
+@pytest.mark.parametrize(("name", "near"), [("xeon-2s", {(0, 1), (2, 3)}), ("epyc-2s-nps4", set())])
+def test_where_adapters_are_in_the_published_trees(name, near):
+    """Ports of one card are below one root port; each other adapter is below the root of its NUMA node."""
+    entry = catalog_entries()[name]
+    tree, nics = PciTree(entry.machine), entry.devices["example.com/nic"]
+
+    for (i, one), (j, other) in itertools.combinations(enumerate(nics), 2):
+        assert DISTANCES[tree.between(one, other)] == ("PIX" if (i, j) in near else "SYS")
+    numa_nodes = {device.address: device.numa_node for device in entry.machine.pci_devices}
+    assert all((numa_nodes[one.pci],) == one.numa_nodes == (numa_nodes[tree.above(one.pci)[0]],) for one in nics)
+
+
 @pytest.mark.parametrize("name", list(catalog_entries()))
 def test_each_entry_names_who_published_its_pcie_tree_or_that_nobody_has(name):
     """And devices are in the tree if there is one."""
