@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+from itertools import starmap
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -19,30 +21,35 @@ ATTEMPTS = 1000
 
 
 def mask_of(nodes: list[int] | None) -> int | None:
-    return None if nodes is None else sum(1 << node for node in nodes)
+    return None if nodes is None else _mask_of(tuple(nodes))
+
+
+@cache
+def _mask_of(nodes: tuple[int, ...]) -> int:
+    return sum(1 << node for node in nodes)
 
 
 def compact_hints(resources: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return hints as the vectors write them: [mask over NUMA node ids, preferred], by mask."""
+    """Return hints in an order of their own: (mask over NUMA node ids, -1 for any; -1 if preferred, else 0)."""
     if resources is None:
         return None
     return {
         resource: None
         if hints is None
-        else sorted(([mask_of(hint["numaNodes"]), int(hint["preferred"])] for hint in hints), key=mask_order)
+        else sorted(mask_order(mask_of(hint["numaNodes"]), hint["preferred"]) for hint in hints)
         for resource, hints in resources.items()
     }
 
 
-def mask_order(hint: list[Any]) -> tuple[int, int]:
-    return (-1 if hint[0] is None else hint[0], -hint[1])
+def mask_order(mask: int | None, preferred: int) -> tuple[int, int]:
+    return (-1 if mask is None else mask, -preferred)
 
 
 def expected_hints(providers: dict[str, Any] | None) -> dict[str, Any]:
     return {
         name: None
         if resources is None
-        else {r: None if h is None else sorted(h, key=mask_order) for r, h in resources.items()}
+        else {r: None if hints is None else sorted(starmap(mask_order, hints)) for r, hints in resources.items()}
         for name, resources in (providers or {}).items()
     }
 

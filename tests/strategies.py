@@ -1,12 +1,13 @@
 """Hypothesis strategies for hints: pairs, lists, requests that providers turn into lists, distances.
 
-And how many examples a property is tried with.
+And how many examples a property is tried with, and seeds a test.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 
@@ -17,6 +18,11 @@ QUICK = 30
 def examples(count: int) -> settings:
     """Try a property with half of `count` examples in the plain suite, and with 20 times `count` in the nightly one."""
     return settings(max_examples=count * settings.default.max_examples // (2 * QUICK), deadline=None)
+
+
+def seeds(few: int, many: int) -> list[Any]:
+    """Return the seeds below `many`: all from `few` on are tried by the nightly suite only."""
+    return [*range(few), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(few, many))]
 
 
 POLICIES = ["none", "best-effort", "restricted", "single-numa-node"]

@@ -22,6 +22,7 @@ from alignup.node import Node
 from alignup.text.typed import decode
 from alignup.topology_manager.hints import TopologyHint
 from claims_cases import DRIVER, NUMA, claim_named, class_of, slice_of, template
+from strategies import seeds
 
 
 def pod(name: str = "p", *, cpu: int = 2, memory: str = "1Gi", reference: dict[str, str] | None = None) -> Pod:
@@ -172,7 +173,7 @@ def masks(provider: ClaimProvider, one: Pod) -> dict[int, bool] | None:
     return {int(hint.affinity): hint.preferred for hint in listed or () if hint.affinity is not None}
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(10, 30))
 def test_hints_are_those_of_a_device_manager(seed) -> None:
     """A set of NUMA nodes is offered if enough free devices are near it, and preferred if no smaller one could do."""
     random = Random(seed)

@@ -13,6 +13,7 @@ from alignup.kubernetes.pod import Pod
 from alignup.kubernetes.quantity import LARGEST
 from alignup.node import Node
 from machines import machine_of
+from strategies import seeds
 
 
 def pod_of(first: str, second: str) -> Pod:
@@ -65,7 +66,7 @@ def test_rows_refuse_a_fraction_of_a_byte_as_nodes_do(
     assert (bool(answer.admitted[0]), REASONS[answer.reason[0]]) == (own.admitted, own.reason)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(4, 12))
 def test_init_containers_hand_their_memory_on_in_a_cluster_as_on_the_node(seed: int) -> None:
     """Where memory is short, in either scope, of one type and of two, on nodes that hold some already."""
     random = Random(seed)

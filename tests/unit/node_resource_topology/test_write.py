@@ -19,6 +19,7 @@ from alignup.scheduler.fleet import FleetNode
 from alignup.scheduler.publish import published_object
 from cluster_cases import node_of
 from kubelet_files import EXAMPLE, guaranteed
+from strategies import seeds
 from watched import description, watched
 
 ARCHIVE = EXAMPLE / "root.tar.xz"
@@ -29,7 +30,7 @@ def found():
     return read_kubelet_node(ARCHIVE)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(10, 30))
 def test_the_object_reads_back_as_the_amounts_of_the_node(seed) -> None:
     _, node = node_of(Random(seed))
     found = read_topology(topology_object("n", node), "n")

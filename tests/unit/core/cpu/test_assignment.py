@@ -14,7 +14,7 @@ from alignup.machine.cpuset import CPUSet
 from alignup.machine.machine import Core
 from alignup.providers.cpu.topology import cpu_topology
 from cpu_machines import grid, machine_of, machines, odd_machines
-from strategies import examples
+from strategies import examples, seeds
 
 
 def bits(cpus: str) -> int:
@@ -164,7 +164,7 @@ def test_nodes_come_in_the_order_of_the_model(case):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(8, 20))
 def test_large_machines_agree_with_the_model_in_python(seed):
     rng = random.Random(seed)
     machine = grid(
