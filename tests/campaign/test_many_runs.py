@@ -8,15 +8,14 @@ import signal
 import subprocess
 import sys
 import time
-import traceback
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from alignup.cli import main
 from alignup.leases.file import LeaseFile
 from alignup.processes.identity import Liveness, joint_liveness, liveness
+from forked import ForkedRun
 
 MACHINE = "dgx-h100"
 CPUS = 224
@@ -28,29 +27,6 @@ CLAIMANT = str(Path(__file__).with_name("claimant.py"))
 ALIGNUP = (sys.executable, "-c", "from alignup.cli import main; main()")
 HERE = ("run", "--machine", MACHINE, "--no-bind")
 LIMIT = 60
-
-
-class ForkedRun:
-    """`alignup run` in a copy of this process: the same program without the second that Python needs to start it."""
-
-    def __init__(self, arguments, said):
-        self.pid = os.fork()
-        if self.pid == 0:
-            status = 70
-            try:
-                os.dup2(said.fileno(), 2)
-                sys.argv = ["alignup", *arguments]
-                main()
-            except SystemExit as end:
-                status = end.code or 0
-            except BaseException:  # noqa: BLE001  # as the interpreter would
-                os.write(2, traceback.format_exc().encode())
-            finally:
-                os._exit(status)
-
-    def wait(self, timeout):  # noqa: ARG002  # as of subprocess.Popen
-        """Wait for the end and return the status as `subprocess` has it."""
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
 def started_run(arguments, said):

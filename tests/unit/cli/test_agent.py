@@ -19,6 +19,7 @@ from alignup.leases.file import LeaseFile
 from alignup.leases.ledger import Limits
 from alignup.machine.cpuset import CPUSet
 from fake_plugins import LONG, short_folder
+from forked import alignup
 
 ALIGNUP = (sys.executable, "-c", "from alignup.cli import main; main()")
 
@@ -27,18 +28,6 @@ ALIGNUP = (sys.executable, "-c", "from alignup.cli import main; main()")
 def folder():
     with short_folder() as made:
         yield made
-
-
-def alignup(*arguments, **variables):
-    """Run a command as anybody would."""
-    return subprocess.run(  # noqa: S603  # ours
-        [*ALIGNUP, *arguments],
-        capture_output=True,
-        check=False,
-        text=True,
-        timeout=3 * LONG,
-        env={**os.environ, **variables},
-    )
 
 
 def started(folder, *options, machine="dgx-h100"):

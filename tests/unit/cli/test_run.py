@@ -12,6 +12,7 @@ import time
 import pytest
 from click.testing import CliRunner
 
+import forked
 from alignup.cli import run as module
 from alignup.cli.run import command
 from alignup.errors import InputError
@@ -27,10 +28,7 @@ def state(tmp_path):
 
 
 def alignup(state, *arguments):
-    """Run it as anybody would."""
-    return subprocess.run(  # noqa: S603  # ours
-        [*ALIGNUP, "run", "--state", str(state), *arguments], capture_output=True, text=True, check=False
-    )
+    return forked.alignup("run", "--state", state, *arguments)
 
 
 def leases(state):
