@@ -45,13 +45,15 @@ settings.load_profile("any load")
 
 
 LONGEST = (
-    "tests/conformance/test_cluster.py",
-    "tests/conformance/test_kubelet.py",
-    "tests/state/test_node_machine.py",
     "tests/unit/cli/test_agent.py",
-    "tests/unit/koordinator/test_scored_merge.py",
+    "tests/conformance/test_kubelet.py",
+    "tests/unit/scheduler/test_extender_server.py",
     "tests/campaign/test_many_runs.py",
     "tests/test_pages.py",
+    "tests/unit/cli/test_program.py",
+    "tests/unit/cli/test_run.py",
+    "tests/conformance/test_claims.py",
+    "tests/conformance/test_versions.py",
 )
 """Files that take longest: begun first, so that no process ends alone with one of them."""
 

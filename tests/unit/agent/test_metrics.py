@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from contextlib import suppress
+from socketserver import BaseServer
 from urllib.request import urlopen
 from wsgiref.simple_server import WSGIRequestHandler
 
@@ -22,6 +23,12 @@ from alignup.errors import AllocationError, InputError
 from alignup.leases.request import Claim, make_request
 from alignup.processes.identity import identify
 from fake_plugins import short_folder
+
+
+@pytest.fixture(autouse=True)
+def ends_soon(monkeypatch):
+    """A server that is told to end looks more often than every half second whether it is."""
+    monkeypatch.setattr(BaseServer.serve_forever, "__defaults__", (0.02,))
 
 
 def claim(**wishes):

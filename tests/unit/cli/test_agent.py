@@ -15,6 +15,7 @@ import pytest
 
 from alignup.cli.agent import Serving, default_socket, limits_of
 from alignup.errors import InputError
+from alignup.leases.agent_client import AgentSource
 from alignup.leases.file import LeaseFile
 from alignup.leases.ledger import Limits
 from alignup.machine.cpuset import CPUSet
@@ -123,14 +124,16 @@ def names(folder):
     }
 
 
-def test_a_file_that_is_removed_while_the_agent_is_down_forgets_nothing(folder):
+def test_a_file_that_is_removed_while_the_agent_is_down_forgets_nothing(folder, monkeypatch):
     """Commands wait for the agent, and are given nothing beside it."""
     agent = started(folder, "--no-device-plugins")
     with holder(folder, "kept"):
         agent.kill()
         agent.communicate()
         (folder / "s.json").unlink()
-        refused = alignup("run", "--state", str(folder / "s.json"), "--no-bind", "--cpus", "1", "true")
+        with monkeypatch.context() as impatient:
+            impatient.setattr(AgentSource.__init__, "__defaults__", (0.2,))
+            refused = alignup("run", "--state", str(folder / "s.json"), "--no-bind", "--cpus", "1", "true")
         assert refused.returncode == 125
         assert f"does not answer at {folder / 'a.sock'}" in refused.stderr
         again = started(folder, "--no-device-plugins")

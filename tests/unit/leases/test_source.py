@@ -7,6 +7,7 @@ import os
 import subprocess
 import threading
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 
 import msgspec
@@ -158,35 +159,35 @@ def until(happened):
         time.sleep(0.005)
 
 
-def refused(file, request):
-    """Wait for what does not come."""
-    with pytest.raises(AllocationError):
-        get(file, request, 3)
+@contextmanager
+def one_who_waits(file, request):
+    """Somebody waits for what is not free, until all is given back."""
+    waiting = threading.Thread(target=get, args=(file, request, 60))
+    waiting.start()
+    until(lambda: len(file.read().waiting) == 1)
+    yield
+    with file.change() as change:
+        change.table = msgspec.structs.replace(change.table, leases=())
+    waiting.join()
 
 
 def test_who_holds_what_it_waits_for_is_in_nobodys_way(file):
     """Its own lease does not end while it waits."""
     get(file, make_request(cpus=1))
-    waiting = threading.Thread(target=refused, args=(file, make_request(cpus=16)))
-    waiting.start()
-    until(lambda: len(file.read().waiting) == 1)
-    (waiter,) = file.read().waiting
-    assert (waiter.cpus, waiter.name, waiter.policy) == (16, "n", "best-effort")
-    assert (os.getpid(), identify(os.getpid()).start_time) in waiter.ancestors
-    assert len(get(file, make_request(cpus=15)).cpus) == 15
-    waiting.join()
+    with one_who_waits(file, make_request(cpus=16)):
+        (waiter,) = file.read().waiting
+        assert (waiter.cpus, waiter.name, waiter.policy) == (16, "n", "best-effort")
+        assert (os.getpid(), identify(os.getpid()).start_time) in waiter.ancestors
+        assert len(get(file, make_request(cpus=15)).cpus) == 15
 
 
 def test_one_who_passes_does_not_delay_the_first(file, other):
     """Whoever ends first."""
     get(file, make_request(cpus=12), process=other)
-    first = threading.Thread(target=refused, args=(file, make_request(cpus=10)))
-    first.start()
-    until(lambda: len(file.read().waiting) == 1)
-    with pytest.raises(AllocationError, match="came before"):
-        get(file, make_request(cpus=7))
-    assert len(get(file, make_request(cpus=2)).cpus) == 2
-    first.join()
+    with one_who_waits(file, make_request(cpus=10)):
+        with pytest.raises(AllocationError, match="came before"):
+            get(file, make_request(cpus=7))
+        assert len(get(file, make_request(cpus=2)).cpus) == 2
 
 
 def test_a_queue_of_an_earlier_release_is_not_passed(file):
