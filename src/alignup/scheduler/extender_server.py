@@ -154,8 +154,7 @@ class _Handlers:
                 errors.inc()
                 raise
             seconds.observe(time.perf_counter() - start)
-            # a stream is written piece by piece
-            return web.Response(body=text if len(text) < _LARGE else BytesIO(text), content_type=_JSON)
+            return web.Response(body=text if len(text) < _LARGE else _in_pieces(text), content_type=_JSON)
 
         return handle
 
@@ -182,6 +181,13 @@ class _Handlers:
         transport = request.transport
         if self._needs_certificate and not (transport and transport.get_extra_info("peercert")):
             raise web.HTTPForbidden(text="a client certificate is needed")
+
+
+async def _in_pieces(text: bytes) -> AsyncIterator[bytes]:
+    """Yield an answer piece by piece: a client that reads as fast as it comes must not keep the process."""
+    for start in range(0, len(text), _LARGE):
+        yield text[start : start + _LARGE]
+        await asyncio.sleep(0)
 
 
 class _Reader:

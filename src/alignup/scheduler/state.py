@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from alignup.claims.objects import Claim, DeviceClass, Slice
+    from alignup.core.amounts.board import Row
     from alignup.kubernetes.pod import Pod
     from alignup.scheduler.objects import WatchedPod
 
@@ -414,20 +415,23 @@ def _known(member: Member) -> _Known:
     return member.node if isinstance(member, ExactMember) else member.amounts
 
 
-def _cluster(found: Mapping[str, _Known]) -> Cluster:
-    """Return the cluster of nodes, and of amounts after these."""
+def _cluster(found: Mapping[str, _Known], rows: dict[str, Row]) -> Cluster:
+    """Return the cluster of nodes, and of amounts after these; rows that are not there yet are added."""
+    for name, one in found.items():
+        if name not in rows:
+            rows[name] = row_of_node(one) if isinstance(one, Node) else row_of_amounts(one)
     nodes = [one for one in found.values() if isinstance(one, Node)]
-    rows = [row_of_node(one) if isinstance(one, Node) else row_of_amounts(one) for one in found.values()]
-    return Cluster(tuple(found), rows, nodes)
+    return Cluster(tuple(found), [rows[name] for name in found], nodes)
 
 
 class View:
     """All members, numbered: first those that are known exactly."""
 
-    __slots__ = ("_cluster", "_empties", "_index", "_is_stale", "_kinds", "_layouts", "members", "version")
+    __slots__ = ("_cluster", "_empties", "_index", "_is_stale", "_kinds", "_layouts", "_rows", "members", "version")
 
     def __init__(self) -> None:
         self.members: dict[str, Member] = {}
+        self._rows: dict[str, Row] = {}
         self._is_stale = True
         self._layouts: Layouts | None = None
         self.version = 0
@@ -440,18 +444,21 @@ class View:
     def put(self, member: Member) -> None:
         """Add a member, or put it in the place of the one of its name."""
         self.members[member.name] = member
+        self._rows.pop(member.name, None)
         self._is_stale = True
         self.touch()
 
     def drop(self, name: str) -> None:
         """Forget a member; an unknown name is no error."""
         if self.members.pop(name, None) is not None:
+            self._rows.pop(name, None)
             self._is_stale = True
             self.touch()
 
     def refresh(self, member: Member) -> None:
         """Note that a member has other amounts, or another node object, than before."""
         self.touch()
+        self._rows.pop(member.name, None)
         if not self._is_stale:
             self._cluster.update(member.name, _known(member))
 
@@ -505,7 +512,7 @@ class View:
         if not self._is_stale:
             return
         members = sorted(self.members.values(), key=lambda one: isinstance(one, AmountsMember))
-        self._cluster = _cluster({one.name: _known(one) for one in members})
+        self._cluster = _cluster({one.name: _known(one) for one in members}, self._rows)
         self._layouts = None
         self._index = {one.name: number for number, one in enumerate(members)}
         kinds: dict[int | bytes, tuple[int, _Known]] = {}
@@ -515,5 +522,5 @@ class View:
             key = id(empty) if isinstance(empty, Node) else _KEY.encode(empty)
             numbers.append(kinds.setdefault(key, (len(kinds), empty))[0])
         self._kinds = np.array(numbers, np.intp)
-        self._empties = _cluster({f"kind-{number}": empty for number, empty in kinds.values()})
+        self._empties = _cluster({f"kind-{number}": empty for number, empty in kinds.values()}, {})
         self._is_stale = False

@@ -577,6 +577,27 @@ def test_long_questions_let_others_be_answered_in_between(verb, most, monkeypatc
     assert max(map(judged.count, judged)) <= most
 
 
+def test_a_large_answer_is_written_in_turns() -> None:
+    """A client that reads as fast as it comes does not keep the process."""
+
+    async def written() -> list[bytes]:
+        turns, pieces = [0], []
+
+        async def count() -> None:
+            while True:
+                turns[0] += 1
+                await asyncio.sleep(0)
+
+        counting = asyncio.create_task(count())
+        async for piece in extender_server._in_pieces(bytes(5 * extender_server._LARGE + 1)):
+            pieces.append((turns[0], piece))
+        counting.cancel()
+        assert len({turn for turn, _ in pieces}) == len(pieces) == 6
+        return [piece for _, piece in pieces]
+
+    assert b"".join(asyncio.run(written())) == bytes(5 * extender_server._LARGE + 1)
+
+
 def test_a_node_that_goes_while_pods_are_evaluated_refuses_them() -> None:
     async def scenario() -> None:
         async with extender("a", "b") as asked:

@@ -13,7 +13,7 @@ from alignup.koordinator.effective import NODE_LABEL
 from alignup.scheduler.members import AmountsMember, ExactMember
 from alignup.scheduler.objects import decode_pod
 from alignup.scheduler.report import Description
-from alignup.scheduler.state import SLOWEST_REPORT, ClusterState
+from alignup.scheduler.state import SLOWEST_REPORT, ClusterState, View
 from strategies import examples
 from watched import READER, description, pod_object, report, watched
 
@@ -188,12 +188,16 @@ def test_any_events_leave_a_state_that_one_list_puts_right(events) -> None:
         elif what == "gone":
             state.pod_gone(f"uid-p{number}", 0)
         elif what == "report":
-            state.report_seen(kinds[name], 0)
+            state.report_seen(report("a", cpu=[number % 4, 0]) if name == "a" else kinds[name], 0)
         elif what == "node gone":
             state.node_gone(name)
         else:
             state.pods_listed([watched("p0", name)], 0)
-        state.view.judge(watched("asked", cpu=2).pod, "least-numa-nodes")
+        asked, anew = watched("asked", cpu=2, gpu=number % 3).pod, View()
+        for member in state.members.values():
+            anew.put(member)
+        judged, expected = (one.judge(asked, "least-numa-nodes") for one in (state.view, anew))
+        assert (state.view.names, judged.admitted.tolist()) == (anew.names, expected.admitted.tolist())
     state.pods_listed([], 0)
     state.reports_listed(list(kinds.values()), 0)
     assert state.pod_count == 0
