@@ -581,7 +581,7 @@ def test_a_large_answer_is_written_in_turns() -> None:
     """A client that reads as fast as it comes does not keep the process."""
 
     async def written() -> list[bytes]:
-        turns, pieces = [0], []
+        turns = [0]
 
         async def count() -> None:
             while True:
@@ -589,8 +589,8 @@ def test_a_large_answer_is_written_in_turns() -> None:
                 await asyncio.sleep(0)
 
         counting = asyncio.create_task(count())
-        async for piece in extender_server._in_pieces(bytes(5 * extender_server._LARGE + 1)):
-            pieces.append((turns[0], piece))
+        answer = bytes(5 * extender_server._LARGE + 1)
+        pieces = [(turns[0], piece) async for piece in extender_server._in_pieces(answer)]
         counting.cancel()
         assert len({turn for turn, _ in pieces}) == len(pieces) == 6
         return [piece for _, piece in pieces]

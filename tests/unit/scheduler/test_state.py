@@ -168,6 +168,18 @@ def test_waiting_for_a_report_ends() -> None:
     assert state.members["m"].pending == ()
 
 
+def test_what_a_node_reported_last_counts_after_another_came_or_went() -> None:
+    """Rows of nodes that did not change are kept, and only these."""
+    state = ClusterState()
+    state.report_seen(report("n", cpu=[3, 0]), 0)
+    state.report_seen(exact("m"), 0)
+    assert admits(state, "n", cpu=2)
+    state.report_seen(report("n", cpu=[0, 0]), 0)
+    assert not admits(state, "n", cpu=2)
+    state.node_gone("m")
+    assert not admits(state, "n", cpu=2)
+
+
 NAMES = ("n", "m", "a")
 EVENTS = st.lists(
     st.tuples(
