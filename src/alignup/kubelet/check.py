@@ -23,7 +23,7 @@ from alignup.kubelet.read import KubeletOptions, NodeRecords, config_of, machine
 from alignup.kubernetes.versions import KubeletVersion, release_of
 from alignup.machine.bits import union
 from alignup.machine.cpuset import CPUSet
-from alignup.providers.cpu.provider import reserved_cpus
+from alignup.providers.cpu.provider import reserved_by
 from alignup.records import Record, json_fields, replace
 from alignup.text.byte_sizes import short_bytes
 
@@ -179,12 +179,10 @@ def _contents(records: NodeRecords, machine: Machine | None, config: KubeletConf
     """Yield what is wrong with what the files say."""
     state = records.state
     if state.cpu is not None:
-        reserved = config.reserved_system_cpus
-        if machine is not None and config.reserved_cpu_count:
-            reserved = CPUSet.from_int(
-                reserved_cpus(machine, config.reserved_cpu_count, config.cpu_manager_policy_options, config.profile)
-            )
-        yield from _check_cpus(state.cpu, config, reserved, None if machine is None else CPUSet.from_int(machine.cpus))
+        reserved, cpus = config.reserved_system_cpus, None
+        if machine is not None:
+            reserved, cpus = CPUSet.from_int(reserved_by(config, machine)), CPUSet.from_int(machine.cpus)
+        yield from _check_cpus(state.cpu, config, reserved, cpus)
     if state.memory is not None:
         yield from _check_memory(state.memory, config, machine)
     if state.devices is not None:

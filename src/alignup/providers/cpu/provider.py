@@ -200,7 +200,7 @@ class CpuProvider:
         if held is not None and is_held:
             self._note_reuse(uid, container, held[container.name])
             return
-        cpus = self._take(uid, request, affinity)
+        cpus = self._take(request, self._reusable_by(uid), affinity)
         self._held[uid] = {container.name: cpus} if held is None else {**held, container.name: cpus}
         self._note_reuse(uid, container, cpus)
 
@@ -220,11 +220,7 @@ class CpuProvider:
         check_shared_pool(pod, {RESOURCE: request})
         if self._options.full_pcpus_only:
             self._check_whole_cores(request)
-        mask = affinity.affinity
-        cpus = self.ledger.allocate(request, 0, None if mask is None else int(mask), self._distribute)
-        if isinstance(cpus, CpuShortage):
-            raise AllocationError(self._too_few(self._free(), request))
-        self._pod_cpus[uid] = cpus
+        self._pod_cpus[uid] = cpus = self._take(request, 0, affinity)
         self._held[uid] = self._divided(pod, cpus)
 
     def _divided(self, pod: Pod, cpus: int) -> dict[str, int]:
@@ -252,17 +248,17 @@ class CpuProvider:
             return None
         if self._options.full_pcpus_only:
             self._check_whole_cores(request)
-        cpus = self._take(pod.uid, request, affinity)
+        cpus = self._take(request, self._reusable_by(pod.uid), affinity)
         self.ledger.take_back(cpus)
         return CPUSet.from_int(cpus)
 
-    def _take(self, uid: str, request: int, affinity: TopologyHint) -> int:
-        """Take CPUs for a pod: those that its init containers left, those near the affinity, then any.
+    def _take(self, request: int, reusable: int, affinity: TopologyHint) -> int:
+        """Take CPUs for a pod: those that its init containers left (`reusable`), those near the affinity, then any.
 
         Raises:
             AllocationError: there are too few.
         """
-        mask, reusable = affinity.affinity, self._reusable_by(uid)
+        mask = affinity.affinity
         cpus = self.ledger.allocate(request, reusable, None if mask is None else int(mask), self._distribute)
         if isinstance(cpus, CpuShortage):
             raise AllocationError(self._too_few(self._free() | reusable, request))
@@ -403,7 +399,16 @@ def cpu_provider(machine: Machine, config: KubeletConfig) -> CpuProvider | None:
     """
     if config.cpu_manager_policy != "static":
         return None
-    options, profile, reserved = config.cpu_manager_policy_options, config.profile, int(config.reserved_system_cpus)
-    if config.reserved_cpu_count:
-        reserved = reserved_cpus(machine, config.reserved_cpu_count, options, profile)
-    return CpuProvider(machine, reserved, options, profile)
+    reserved, options = reserved_by(config, machine), config.cpu_manager_policy_options
+    return CpuProvider(machine, reserved, options, config.profile)
+
+
+def reserved_by(config: KubeletConfig, machine: Machine) -> int:
+    """Return the CPUs that a kubelet of this configuration reserves.
+
+    Raises:
+        ConfigError: the machine has fewer than it is to reserve.
+    """
+    if not config.reserved_cpu_count:
+        return int(config.reserved_system_cpus)
+    return reserved_cpus(machine, config.reserved_cpu_count, config.cpu_manager_policy_options, config.profile)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 from alignup.core.amounts.device_ledger import DeviceInventory, DeviceLedger, DeviceShortage
 from alignup.errors import AllocationError
+from alignup.machine.bits import bit_numbers, bit_set, union
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,10 +33,10 @@ class _Inventory:
         self.devices = devices
         self.bit_of = {device.id: 1 << i for i, device in enumerate(devices)}
         places = [
-            None if device.numa_nodes is None else sum(1 << position[numa_id] for numa_id in set(device.numa_nodes))
+            None if device.numa_nodes is None else bit_set(position[numa_id] for numa_id in device.numa_nodes)
             for device in devices
         ]
-        healthy = sum(1 << i for i, device in enumerate(devices[:reported]) if device.healthy)
+        healthy = bit_set(i for i, device in enumerate(devices[:reported]) if device.healthy)
         self.amounts = DeviceInventory(
             len(numa_ids),
             places,
@@ -114,13 +115,8 @@ class DevicePool:
 
     def ids(self, bits: int) -> tuple[str, ...]:
         """Return the ids of a set of devices in the order of the inventory."""
-        found = []
         devices = self._inventory.devices
-        while bits:
-            lowest = bits & -bits
-            found.append(devices[lowest.bit_length() - 1].id)
-            bits ^= lowest
-        return tuple(found)
+        return tuple([devices[bit].id for bit in bit_numbers(bits)])
 
     def sorted_ids(self, bits: int) -> tuple[str, ...]:
         """Return the ids of a set of devices in ascending order."""
@@ -130,10 +126,7 @@ class DevicePool:
 
     def bits(self, ids: Iterable[str]) -> int:
         """Return the set of those devices in `ids` that are in this pool."""
-        found = 0
-        for identity in ids:
-            found |= self._inventory.bit_of.get(identity, 0)
-        return found
+        return union(self._inventory.bit_of.get(identity, 0) for identity in ids)
 
     def choose(self, request: int, reusable: int, affinity: int | None) -> int:
         """Return the devices that a container gets; they are not yet marked as given.
@@ -150,10 +143,7 @@ class DevicePool:
         Raises:
             AllocationError: there are not so many, or the plugin failed.
         """
-        if self.preference is None:
-            chosen = self.ledger.choose(request, reusable, affinity)
-        else:
-            chosen = self.ledger.choose(request, reusable, affinity, self._advised)
+        chosen = self.ledger.choose(request, reusable, affinity, self._advised if self.preference else None)
         if isinstance(chosen, DeviceShortage):
             what = (
                 f"too few devices of {self.resource} are free"

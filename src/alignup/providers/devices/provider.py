@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from alignup.errors import AllocationError
 from alignup.kubernetes.versions import VersionProfile
+from alignup.machine.bits import union
 from alignup.machine.device_inventory import Device, checked_devices
 from alignup.providers.devices.inventory import DevicePlugin, DevicePool, Preference, preference_of
 from alignup.topology_manager.hints import HintList, TopologyHint
@@ -34,10 +35,7 @@ class _PodDevices(NamedTuple):
 
     def held(self, resource: str) -> int:
         """Return all devices of a resource that any container of the pod holds."""
-        bits = 0
-        for resources in self.containers.values():
-            bits |= resources.get(resource, 0)
-        return bits
+        return union(resources.get(resource, 0) for resources in self.containers.values())
 
 
 _NOTHING: Final = _PodDevices({}, {})
@@ -152,13 +150,11 @@ class DeviceProvider:
     def pod_topology_hints(self, pod: Pod) -> ResourceHints:
         """Return the same for all containers of the pod together; nothing is reused here."""
         entry = self._pods.get(pod.uid, _NOTHING)
-        found: dict[str, HintList | None] = {}
-        for resource, request in pod.devices:
-            pool = self.pools.get(resource)
-            if pool is None:
-                continue
-            found[resource] = _hints(pool, entry.held(resource), 0, request)
-        return found
+        return {
+            resource: _hints(self.pools[resource], entry.held(resource), 0, request)
+            for resource, request in pod.devices
+            if resource in self.pools
+        }
 
     def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:
         """Give the container the devices that it asks for, near to `affinity` where there are enough.
@@ -174,7 +170,7 @@ class DeviceProvider:
         if not container.devices:
             return
         if chosen := self._chosen(container, affinity, entry):
-            self._keep(pod.uid, entry, container, chosen)
+            self._keep(pod.uid, container.name, chosen, hands_on=container.is_init and not container.is_sidecar)
 
     def _chosen(self, container: Container, affinity: TopologyHint, entry: _PodDevices) -> dict[str, int]:
         """Return the devices of each resource that a container does not hold yet; its pod has `entry`.
@@ -226,7 +222,7 @@ class DeviceProvider:
         for resource, bits in chosen.items():
             if held := self.pools[resource].ids(bits & self.pools[resource].ledger.given):
                 raise AllocationError(f"devices of {resource} are held already: {', '.join(held)}")
-        self._note(pod_uid, container_name, chosen)
+        self._keep(pod_uid, container_name, chosen)
 
     def _known(self, resource: str, ids: Iterable[str]) -> int:
         """Return the set of these devices.
@@ -239,14 +235,6 @@ class DeviceProvider:
         if pool is None or strange:
             raise AllocationError(f"the inventory has no {', '.join(strange) or 'devices'} of {resource}")
         return pool.bits(ids)
-
-    def _note(self, pod_uid: str, container_name: str, chosen: Mapping[str, int]) -> None:
-        """Note what a container holds; other containers of its pod may hold it too."""
-        entry = self._pods.get(pod_uid, _NOTHING)
-        self._pods[pod_uid] = _with(entry, container_name, chosen, entry.reusable)
-        for resource, bits in chosen.items():
-            ledger = self.pools[resource].ledger
-            ledger.give(bits & ~ledger.given)
 
     def restore(
         self, held: Mapping[str, Mapping[str, Mapping[str, Iterable[str]]]], gone: Mapping[str, Sequence[Device]]
@@ -267,7 +255,7 @@ class DeviceProvider:
             self.pools[resource] = self._pool(resource, reported, gone.get(resource, ()))
         for uid, containers in held.items():
             for name, resources in containers.items():
-                self._note(uid, name, {resource: self._known(resource, ids) for resource, ids in resources.items()})
+                self._keep(uid, name, {resource: self._known(resource, ids) for resource, ids in resources.items()})
 
     def _pool(self, resource: str, devices: Sequence[Device], gone: Sequence[Device]) -> DevicePool:
         """Return a pool in which nothing is given."""
@@ -280,9 +268,12 @@ class DeviceProvider:
             over_all_nodes=self._over_all_nodes,
         )
 
-    def _keep(self, pod_uid: str, entry: _PodDevices, container: Container, chosen: Mapping[str, int]) -> None:
-        """Mark devices as given to a container, and as reusable or not by the pod's later ones; it has `entry` now."""
-        hands_on = container.is_init and not container.is_sidecar
+    def _keep(self, pod_uid: str, container_name: str, chosen: Mapping[str, int], *, hands_on: bool = False) -> None:
+        """Mark devices as given to a container, and as reusable or not by the pod's later ones.
+
+        Other containers of the pod may hold some of them too.
+        """
+        entry = self._pods.get(pod_uid, _NOTHING)
         reusable = entry.reusable
         if hands_on or reusable:
             reusable = dict(reusable)
@@ -293,7 +284,7 @@ class DeviceProvider:
                     reusable[resource] &= ~bits
         for resource, bits in chosen.items():
             self.pools[resource].ledger.give(bits)
-        self._pods[pod_uid] = _with(entry, container.name, chosen, reusable)
+        self._pods[pod_uid] = _with(entry, container_name, chosen, reusable)
 
     def release(self, pod_uid: str, container_name: str) -> None:
         """Take back what the container holds, except what another container of its pod holds too."""

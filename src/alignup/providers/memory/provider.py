@@ -264,13 +264,9 @@ class MemoryProvider:
             return
         del self._pods[pod_uid, container_name]
         self.ledger.release(holding)
-        donors = self._init_holdings.get(pod_uid)
-        if donors is not None:
-            left = tuple(donor for donor in donors if donor is not holding)
-            if left:
-                self._init_holdings[pod_uid] = left
-            else:
-                del self._init_holdings[pod_uid]
+        left = tuple([donor for donor in self._init_holdings.pop(pod_uid, ()) if donor is not holding])
+        if left:
+            self._init_holdings[pod_uid] = left
 
     def started(self, pod: Pod, container_name: str) -> None:
         """Take back what the init containers before this one hold: they have ended, but for sidecars."""
