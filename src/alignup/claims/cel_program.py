@@ -30,15 +30,12 @@ _FIELDS: Final = {
 }
 
 
-class _State:
+class _State(Record, frozen=False):
     """What one evaluation has: the variables, and what it has cost so far."""
 
-    __slots__ = ("cost", "limit", "slots")
-
-    def __init__(self, slots: list[Any], limit: int) -> None:
-        self.slots = slots
-        self.cost = 0
-        self.limit = limit
+    slots: list[Any]
+    limit: int
+    cost: int = 0
 
     def pay(self, amount: int) -> None:
         self.cost += amount
@@ -220,20 +217,8 @@ class _Compiler:
             CompileError: the API server would refuse it.
             NotUnderstood: it uses what is not modelled.
         """
-        compilers: dict[str, Callable[[Node], _Compiled]] = {
-            "literal": self._literal,
-            "name": self._name,
-            "select": self._select,
-            "has": self._select,
-            "index": self._index,
-            "call": self._condition if node.value == "_?_:_" else self._call,
-            "method": self._otherwise if node.value in ("or", "orValue") and len(node.parts) > 1 else self._call,
-            "chain": self._chain,
-            "list": self._list,
-            "map": self._map,
-            "macro": self._macro,
-        }
-        return compilers[node.kind](node)
+        compiled: _Compiled = getattr(self, f"_{node.kind}")(node)
+        return compiled
 
     def _literal(self, node: Node) -> _Compiled:
         return _Compiled(cel.type_of(node.value), lambda _: node.value, is_constant=True)
@@ -270,6 +255,8 @@ class _Compiler:
             )
             raise _error(node, what)
         return _access(node, operand, lambda _: node.value, result)
+
+    _has = _select
 
     def _index(self, node: Node) -> _Compiled:
         operand, index = map(self.compile, node.parts)
@@ -399,6 +386,8 @@ class _Compiler:
 
         results = set(overloads.values())
         return _Compiled(results.pop() if len(results) == 1 else DYN, run)
+
+    _method = _call
 
     def _macro(self, node: Node) -> _Compiled:
         name, variables = node.value

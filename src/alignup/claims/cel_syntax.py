@@ -37,7 +37,9 @@ class Node(NamedTuple):
     | `select`, `has` | the operand | the field |
     | `index` | the operand, the index | |
     | `call` | the arguments | the function, an operator by CEL's name for it, as `_+_` |
+    | `condition` | the test, then, else | CEL's name for it |
     | `method` | the target, the arguments | the function |
+    | `otherwise` | an optional value, what stands for none | `or` or `orValue` |
     | `chain` | the terms | `&&` or `||` |
     | `list`, `map` | entries | |
     | `entry` | an element, or key and value | |
@@ -221,7 +223,7 @@ class _Parser:
         if (mark := self._take("?")) is not None:
             then = self._chain("||")
             self._expect(":")
-            node = Node("call", mark.at, (node, then, self.expression()), "_?_:_")
+            node = Node("condition", mark.at, (node, then, self.expression()), "_?_:_")
         self._depth -= 1
         return node
 
@@ -343,7 +345,8 @@ def _method(name: _Token, target: Node, arguments: tuple[Node, ...]) -> Node:
         variable, target, *bodies = arguments
         arguments, bound = (variable, *bodies), 1
     if not bound:
-        return Node("method", name.at, (target, *arguments), name.text)
+        kind = "otherwise" if name.text in ("or", "orValue") and len(arguments) == 1 else "method"
+        return Node(kind, name.at, (target, *arguments), name.text)
     variables = tuple(one.value for one in arguments[:bound] if one.kind == "name")
     if len(set(variables)) != bound:
         raise CompileError(f"ERROR: <input>:1:{name.at + 1}: argument must be a simple name")

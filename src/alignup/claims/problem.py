@@ -286,17 +286,13 @@ class Problem:
                 state = "invalid" if pool.invalid else "being updated"
                 raise AllocationError(f"{where}: asks for all devices, but resource pool {pool} is currently {state}")
             for index in offsets.get(place, ()):
-                matches = self._matches(way, index)
-                if isinstance(matches, AllocationError):
-                    raise matches
-                if matches and self.gates.consumable_capacity:
+                if not self._matches(way, index):
+                    continue
+                if self.gates.consumable_capacity:
                     amounts = self._amounts(way, index)
-                    if isinstance(amounts, AllocationError):
-                        raise amounts
                     if amounts is None or (self.gates.is_before_37 and not self._has_room(index, amounts)):
                         continue
-                if matches:
-                    found.append(index)
+                found.append(index)
         return found
 
     def _check_constraints(self, claim: objects.Claim) -> None:
@@ -307,8 +303,12 @@ class Problem:
                     f"claim {claim}, constraint #{index}: empty constraint (unsupported constraint type?)"
                 )
 
-    def _matches(self, way: Way, index: int) -> bool | AllocationError:
-        """Return whether a device satisfies class and request, and is for this node."""
+    def _matches(self, way: Way, index: int) -> bool:
+        """Return whether a device satisfies class and request, and is for this node.
+
+        Raises:
+            AllocationError: a selector cannot be asked.
+        """
         candidate = self.devices[index]
         if candidate.device.binding_conditions and not self.gates.binding_conditions:
             return False
@@ -319,7 +319,7 @@ class Problem:
             for number, selector in enumerate(selectors):
                 answer = self._answer(selector.cel.expression if selector.cel is not None else "", index)
                 if isinstance(answer, Exception):
-                    return self._error(answer, f"{owner}: selector #{number}", candidate)
+                    raise self._error(answer, f"{owner}: selector #{number}", candidate)
                 if not answer:
                     return False
         return not candidate.slice.per_device_node_selection or is_for(candidate.device, self._node)
@@ -366,18 +366,21 @@ class Problem:
             self._variables[index] = variables_of(candidate.id.driver, candidate.device)
         return self._variables[index]
 
-    def _amounts(self, way: Way, index: int) -> dict[str, int] | AllocationError | None:
-        """Return what a request takes of a device's capacities; None: the device cannot serve it."""
-        candidate, gates = self.devices[index], self.gates
+    def _amounts(self, way: Way, index: int) -> dict[str, int] | None:
+        """Return what a request takes of a device's capacities; None: the device cannot serve it.
+
+        Raises:
+            AllocationError: an amount cannot be represented, or is negative.
+        """
+        candidate = self.devices[index]
         requests = way.wanted.capacity.requests if way.wanted.capacity is not None else {}
         try:
-            return consumed(requests, candidate.device.capacity, gates)
+            return consumed(requests, candidate.device.capacity, self.gates)
         except CapacityError as error:
             claim = self.claims[way.claim]
             short = way.wanted.name if "/" in way.name else way.name
-            return AllocationError(
-                f"claim {claim}, request {short}: checking capacity for device {candidate.id}: {error}"
-            )
+            where = f"claim {claim}, request {short}"
+            raise AllocationError(f"{where}: checking capacity for device {candidate.id}: {error}") from error
 
     def _has_room(self, index: int, amounts: Mapping[str, int]) -> bool:
         candidate = self.devices[index]
@@ -411,22 +414,18 @@ class Problem:
         blocked: list[bool] = []
         amounts: list[dict[str, int] | None] = []
         for index, candidate in enumerate(self.devices):
-            answer: int | AllocationError = 0
+            answer = 0
             needed: dict[str, int] | None = {}
-            if way.is_admin or not self.taken[index] or way.everything is not None:
-                answer = self._matches(way, index)
-            if answer is True and gates.consumable_capacity:
-                found = self._amounts(way, index)
-                if isinstance(found, AllocationError):
-                    answer = found
-                elif found is None or not self._has_room(index, found):
-                    # in allocation mode All such a device makes the request impossible
-                    needed = None
-                    answer = way.everything is not None
-                else:
-                    needed = found
-            if isinstance(answer, AllocationError):
-                self.errors.append(answer)
+            try:
+                if way.is_admin or not self.taken[index] or way.everything is not None:
+                    answer = int(self._matches(way, index))
+                if answer and gates.consumable_capacity:
+                    needed = self._amounts(way, index)
+                    if needed is None or not self._has_room(index, needed):
+                        # in allocation mode All such a device makes the request impossible
+                        needed, answer = None, int(way.everything is not None)
+            except AllocationError as error:
+                self.errors.append(error)
                 answer = -len(self.errors)
             is_tainted = gates.device_taints and any(
                 taint.effect in ("NoSchedule", "NoExecute")
@@ -434,7 +433,7 @@ class Problem:
                 for taint in candidate.device.taints
             )
             cannot_pay = not gates.partitionable_devices or (index in overdrawn and not self.is_shared[index])
-            matches.append(int(answer))
+            matches.append(answer)
             blocked.append(is_tainted or (cannot_pay and bool(candidate.device.consumes_counters)))
             amounts.append(needed)
         self.matches.append(matches)

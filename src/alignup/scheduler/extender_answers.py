@@ -250,7 +250,7 @@ class Answers:
 
     def _remember(self, pod: WatchedPod, now: float) -> None:
         uid = pod.pod.uid
-        if self.state.is_assumed(uid):  # the scheduler asks again: its binding came to nothing
+        if uid in self.state.assumed:  # the scheduler asks again: its binding came to nothing
             self.state.pod_gone(uid, now)
         self.waiting.pop(uid, None)
         self.asked[uid] = pod

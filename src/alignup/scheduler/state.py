@@ -56,6 +56,8 @@ class ClusterState:
 
     def __init__(self, strategy: str = "least-numa-nodes") -> None:
         self.view = View()
+        self.members: Mapping[str, Member] = self.view.members
+        """By name, the nodes of which something is known."""
         self.strategy = strategy
         self.changed: set[str] = set()
         """Names of the nodes on which more may fit than before; cleared once they are dealt with."""
@@ -66,15 +68,12 @@ class ClusterState:
         self._reports: dict[str, Report] = {}
         self._labels: dict[str, Mapping[str, str]] = {}
         self._pods: dict[str, WatchedPod] = {}
-        self._by_node: dict[str, dict[str, WatchedPod]] = {}
-        self._assumed: set[str] = set()
+        self.by_node: dict[str, dict[str, WatchedPod]] = {}
+        """By the name of a node, the pods that are bound to it, by uid, in the order of their binding."""
+        self.assumed: set[str] = set()
+        """The uids of pods that count as bound although the API server has not said so."""
         self._unordered: dict[str, tuple[set[str], float]] = {}
         """By node, the uids of pods whose order of binding is unknown, and since when they are known."""
-
-    @property
-    def members(self) -> Mapping[str, Member]:
-        """By name, the nodes of which something is known."""
-        return self.view.members
 
     @property
     def pod_count(self) -> int:
@@ -85,10 +84,6 @@ class ClusterState:
         """Return a bound pod; None if there is none of this uid."""
         return self._pods.get(uid)
 
-    def pods_of(self, node: str) -> Mapping[str, WatchedPod]:
-        """Return the pods that are bound to a node, by uid, in the order of their binding."""
-        return self._by_node.get(node, {})
-
     # Pods.
 
     def pod_seen(self, pod: WatchedPod, now: float) -> None:
@@ -97,19 +92,19 @@ class ClusterState:
         before = self._pods.get(uid)
         if before is not None and before.node != pod.node:
             self.pod_gone(uid, now)
-        self._assumed.discard(uid)
+        self.assumed.discard(uid)
         self._count(pod, now)
 
     def pod_gone(self, uid: str, now: float) -> None:
         """Take in that a pod has ended or was deleted; an unknown one is no error."""
         pod = self._pods.pop(uid, None)
-        self._assumed.discard(uid)
+        self.assumed.discard(uid)
         if pod is None:
             return
-        there = self._by_node[pod.node]
+        there = self.by_node[pod.node]
         there.pop(uid, None)
         if not there:
-            del self._by_node[pod.node]
+            del self.by_node[pod.node]
         member = self.members.get(pod.node)
         if member is not None:
             member.gone(uid, now)
@@ -117,12 +112,8 @@ class ClusterState:
 
     def assume(self, pod: WatchedPod, now: float) -> None:
         """Count a pod as bound before the API server says so."""
-        self._assumed.add(pod.pod.uid)
+        self.assumed.add(pod.pod.uid)
         self._count(pod, now)
-
-    def is_assumed(self, uid: str) -> bool:
-        """Return whether a pod counts as bound although the API server has not said so."""
-        return uid in self._assumed
 
     def pods_listed(self, pods: Iterable[WatchedPod], now: float) -> None:
         """Take in all bound pods at one moment: those that are not among them are gone.
@@ -130,7 +121,7 @@ class ClusterState:
         In which order new ones were bound is not known; where two of a node are not in its report yet, that matters.
         """
         there = {one.pod.uid: one for one in pods}
-        for uid in [uid for uid in self._pods if uid not in there and uid not in self._assumed]:
+        for uid in [uid for uid in self._pods if uid not in there and uid not in self.assumed]:
             self.pod_gone(uid, now)
         fresh: dict[str, set[str]] = {}
         for one in sorted(there.values(), key=lambda one: one.since):
@@ -147,7 +138,7 @@ class ClusterState:
     def _count(self, pod: WatchedPod, now: float) -> None:
         uid = pod.pod.uid
         self._pods[uid] = pod
-        self._by_node.setdefault(pod.node, {})[uid] = pod
+        self.by_node.setdefault(pod.node, {})[uid] = pod
         member = self.members.get(pod.node)
         if isinstance(member, ExactMember):
             member.bind(pod, now)
@@ -248,7 +239,7 @@ class ClusterState:
     def _make(self, report: Report) -> None:
         """Make the member for a node anew, by all that is known of it."""
         name = report.name
-        pods = list(self.pods_of(name).values())
+        pods = list(self.by_node.get(name, {}).values())
         made: Member
         if report.description is None:
             made = AmountsMember(name, report.topology(), pods)

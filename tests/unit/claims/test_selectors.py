@@ -52,6 +52,7 @@ A = 'device.attributes["gpu.example.com"]'
         ("nothing(1) == 2", "compileError"),
         ("[1, 2, 3].all(1, true)", "compileError"),
         ("has(device)", "compileError"),
+        (f"{A}.?model.or(1, 2) == 1", "compileError"),
         ("in == 1", "compileError"),
         ("'\\q' == ''", "compileError"),
         ("b'\\xff' == b'\\377'", True),

@@ -60,8 +60,8 @@ def test_a_pod_that_moved_is_on_its_new_node_only() -> None:
         state.report_seen(exact(name), 0)
     state.pod_seen(watched("a", "n", cpu=4), 0)
     state.pod_seen(watched("a", "m", cpu=4), 0)
-    assert list(state.pods_of("n")) == []
-    assert list(state.pods_of("m")) == ["uid-a"]
+    assert "n" not in state.by_node
+    assert list(state.by_node["m"]) == ["uid-a"]
 
 
 def test_a_list_ends_what_is_not_on_it_but_not_what_is_only_assumed() -> None:
