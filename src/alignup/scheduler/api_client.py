@@ -221,7 +221,8 @@ class Api:
         except (ConfigException, OSError, ValueError) as error:
             raise ApiError(f"cannot read the token: {error}") from error
         found = [one for one in settings.values() if one.get("in") == "header"]
-        return {one["key"]: bearer_header(one["value"]) for one in found}
+        # files of tokens end in newlines, which are no part of them
+        return {one["key"]: one["value"].strip() for one in found}
 
 
 def with_api(
@@ -408,15 +409,10 @@ async def read_credentials(kubeconfig: str | None, context: str | None = None) -
         await loader.load_and_set(configuration)
         namespace = ((loader.current_context or {}).get("context") or {}).get("namespace") or namespace
     _check_server(configuration.host)
-    token = bearer_header(configuration.api_key.get(_TOKEN, ""))
+    token = configuration.api_key.get(_TOKEN, "").strip()
     if not token.isprintable():  # which is secret, so that it is not shown
         raise InputError("the token has letters that no header can have")
     return configuration, namespace
-
-
-def bearer_header(value: str) -> str:
-    """Return the value of a header with a token; files of tokens end in newlines, which are no part of them."""
-    return value.strip()
 
 
 def _check_files(kubeconfig: str) -> None:

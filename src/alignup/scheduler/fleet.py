@@ -44,9 +44,8 @@ from alignup.topology_manager.admission import MemoryBlock
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
-    from alignup.kubernetes.pod import Container, Pod
+    from alignup.kubernetes.pod import Pod
     from alignup.node import Node
-    from alignup.topology_manager.admission import Admission
 
 _LOCALITY: Final = "Resources cannot be allocated with Topology locality"
 
@@ -99,8 +98,9 @@ class FleetNode:
         try:
             admission = self.node.admit(pod.renamed(annotations=annotations))
         except AlignupError as error:
-            return Rejection("UnexpectedAdmissionError", f"Allocate failed due to {error}, which is unexpected")
-        return None if admission else _rejection(admission)
+            return _rejection("UnexpectedAdmissionError", str(error))
+        detail = admission.refusal.detail if admission.refusal else ""
+        return None if admission else _rejection(admission.reason, detail or admission.message)
 
     def end(self, uid: str) -> bool:
         """Free what a pod holds; return whether it was here."""
@@ -129,7 +129,7 @@ class FleetNode:
             PodResources(
                 pod.namespace,
                 pod.name,
-                tuple([_resources(node, pod.uid, one.name) for one in pod.all_containers if _is_told(one)]),
+                tuple(_resources(node, pod)),
                 (node.cpu and node.cpu.pod_cpus(pod.uid)) or nothing,
                 node.memory.pod_blocks(pod.uid) if node.memory else (),
             )
@@ -172,27 +172,18 @@ def _conditions(name: str, moment: str) -> list[dict[str, str]]:
     return [{**one, "lastTransitionTime": moment} for one in _shapes()[name]]
 
 
-def _is_told(container: Container) -> bool:
-    return container.is_sidecar or not container.is_init
+def _resources(node: Node, pod: Pod) -> Iterator[ContainerResources]:
+    for one in pod.all_containers:
+        if one.is_sidecar or not one.is_init:
+            got = node.allocation(pod.uid, one.name)
+            yield ContainerResources(one.name, got.cpus or CPUSet(), got.memory, got.devices)
 
 
-def _resources(node: Node, uid: str, name: str) -> ContainerResources:
-    return ContainerResources(
-        name,
-        (node.cpu and node.cpu.cpus(uid, name)) or CPUSet(),
-        node.memory.blocks(uid, name) if node.memory else (),
-        node.devices.devices(uid, name) if node.devices else {},
-    )
-
-
-def _rejection(admission: Admission) -> Rejection:
+def _rejection(reason: str, detail: str) -> Rejection:
     """Return a refusal in the kubelet's words; of errors within the managers the last words are ours."""
-    if admission.reason == "TopologyAffinityError":
-        return Rejection(admission.reason, _LOCALITY)
-    detail = (admission.refusal.detail if admission.refusal else "") or admission.message
-    if admission.reason == "UnexpectedAdmissionError":
-        return Rejection(admission.reason, f"Allocate failed due to {detail}, which is unexpected")
-    return Rejection(admission.reason, detail)
+    unexpected = f"Allocate failed due to {detail}, which is unexpected"
+    words = {"TopologyAffinityError": _LOCALITY, "UnexpectedAdmissionError": unexpected}
+    return Rejection(reason, words.get(reason, detail))
 
 
 def _quantities(amounts: Mapping[str, int]) -> dict[str, str]:
@@ -234,7 +225,6 @@ END: Final = "alignup.dev/end"
 
 _LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 _AT_ONCE: Final = 32
-_LEASES_AT_ONCE: Final = 32
 _LEASE_SECONDS: Final = 40
 _STATUS_EVERY: Final = 30
 """Leases are renewed so many times before the status of a node is; a kubelet does so every five minutes."""
@@ -271,7 +261,7 @@ class Fleet:
         self._changed: set[str] = set()
         self._writes: dict[str, deque[Callable[[], Awaitable[object]]]] = {}
         self._tasks: asyncio.TaskGroup | None = None
-        self._slots, self._lease_slots = asyncio.Semaphore(_AT_ONCE), asyncio.Semaphore(_LEASES_AT_ONCE)
+        self._slots, self._lease_slots = asyncio.Semaphore(_AT_ONCE), asyncio.Semaphore(_AT_ONCE)
         self._renewing: set[str] = set()
         query = {"fieldSelector": "spec.nodeName!="}
         self._follower = Follower(api, api_client.PODS, decode_pod, self, query=query)

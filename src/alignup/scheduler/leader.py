@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -130,17 +130,13 @@ class Leader:
         """
         begun = self._clock()
         found = await self._get()
-        if found is None:
-            await self._write(_Spec(), None, begun)
-            return
         if found.spec != self._seen:
             self._seen, self._seen_at = found.spec, self._clock()
-        is_mine = found.spec.holder_identity == self.identity
         lasts = self._seen_at + found.spec.lease_duration_seconds > self._clock()
-        if is_mine or not found.spec.holder_identity or not lasts:
+        if found.spec.holder_identity in {"", self.identity} or not lasts:
             await self._write(found.spec, found.metadata.resource_version, begun)
 
-    async def _write(self, before: _Spec, version: str | None, begun: float) -> None:
+    async def _write(self, before: _Spec, version: str, begun: float) -> None:
         """Write this process into the lease, unless another one was faster."""
         now = moment()
         is_mine = before.holder_identity == self.identity
@@ -149,7 +145,7 @@ class Leader:
             self.terms.lease,
             before.acquire_time if is_mine else now,
             now,
-            before.lease_transitions + (version is not None and not is_mine),
+            before.lease_transitions + (bool(version) and not is_mine),
         )
         if await self._put(spec, version):
             self._seen, self._seen_at = spec, self._clock()
@@ -157,24 +153,20 @@ class Leader:
                 self.term += 1
             self._renewed = begun  # not later than the server counts
 
-    async def _get(self) -> _Lease | None:
+    async def _get(self) -> _Lease:
+        """Return the lease; one without a version where there is none."""
         with accepting(MISSING):
             text = await self._api.request("GET", object_path(self._collection, self._name))
             return decode_json(text, "a Lease", kind=_Lease)
-        return None
+        return _Lease(Metadata())
 
-    async def _put(self, spec: _Spec, version: str | None) -> bool:
+    async def _put(self, spec: _Spec, version: str) -> bool:
         """Create the lease, or replace the version that was read; return whether no other process was faster."""
-        metadata = {"name": self._name, "namespace": self._namespace}
-        body: dict[str, Any] = {
-            "apiVersion": "coordination.k8s.io/v1",
-            "kind": "Lease",
-            "metadata": metadata if version is None else {**metadata, "resourceVersion": version},
-            "spec": spec,
-        }
-        path = self._collection if version is None else object_path(self._collection, self._name)
+        metadata = {"name": self._name, "namespace": self._namespace, "resourceVersion": version}
+        body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
+        path = object_path(self._collection, self._name) if version else self._collection
         with accepting(CONFLICT):
-            await self._api.request("POST" if version is None else "PUT", path, body)
+            await self._api.request("PUT" if version else "POST", path, body)
             return True
         return False
 
@@ -182,7 +174,7 @@ class Leader:
         """Write that the lease is free."""
         try:
             found = await self._get()
-            if found is not None and found.spec.holder_identity == self.identity:
+            if found.spec.holder_identity == self.identity:
                 spec = _Spec("", 1, None, moment(), found.spec.lease_transitions)
                 await self._put(spec, found.metadata.resource_version)
         except AlignupError as error:

@@ -304,12 +304,10 @@ def _manifest(spec: PodSpec) -> dict[str, Any]:
     """Return the manifest of a pod with these requests."""
     if not spec.containers:
         raise InputError.at("spec.containers", "at least one container", spec.containers)
-    fields: dict[str, Any] = {
-        "containers": msgspec.to_builtins(spec.containers),
-        "initContainers": msgspec.to_builtins(spec.init_containers or []),
+    fields = {
+        "containers": spec.containers,
+        "initContainers": spec.init_containers,
+        "resources": spec.resources,
+        "resourceClaims": spec.resource_claims,
     }
-    if spec.resources is not None:
-        fields["resources"] = spec.resources
-    if spec.resource_claims is not None:
-        fields["resourceClaims"] = msgspec.to_builtins(spec.resource_claims)
-    return {"metadata": {"name": "template"}, "spec": fields}
+    return {"metadata": {"name": "template"}, "spec": msgspec.to_builtins(fields)}

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aiohttp import web
 
 from alignup.errors import InputError
+from alignup.trusted_files import system_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -69,15 +70,11 @@ def tls_context(certificate: str | None, key: str | None, client_ca: str | None)
     if certificate is None or key is None:
         raise InputError("a certificate and its key are given together")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    try:
+    with system_errors(f"cannot use the certificate {certificate} and its key {key}", "--tls-cert"):
         context.load_cert_chain(certificate, key)
-    except (OSError, ssl.SSLError) as error:
-        raise InputError(f"cannot use the certificate {certificate} and its key {key}: {error}") from error
     if client_ca is not None:
-        try:
+        with system_errors(f"cannot use the authorities in {client_ca}", "--client-ca"):
             context.load_verify_locations(client_ca)
-        except (OSError, ssl.SSLError) as error:
-            raise InputError(f"cannot use the authorities in {client_ca}: {error}") from error
         context.verify_mode = ssl.CERT_OPTIONAL
     return context
 
