@@ -13,6 +13,7 @@ from alignup.errors import InputError
 from alignup.kubelet.layout import CONFIG, CONFIG_FOLDER, NodeFiles, read_file
 from alignup.kubernetes.kubelet_config import configuration_fields
 from alignup.records import Record
+from alignup.trusted_files import system_errors
 
 if TYPE_CHECKING:
     import os
@@ -91,11 +92,8 @@ def _texts(
 
 def _given(path: Path) -> bytes:
     """Return the content of a file that a user names."""
-    try:
+    with system_errors("cannot read the KubeletConfiguration", path):
         return read_file(path)
-    except OSError as error:
-        why = (error.strerror or str(error)).lower()
-        raise InputError(f"cannot read the KubeletConfiguration at {path}: {why}") from error
 
 
 def _merged(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:

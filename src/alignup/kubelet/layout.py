@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +25,7 @@ from alignup.kubelet.processes import RunningKubelet, find_kubelet
 from alignup.machine.archive import read_archive
 from alignup.machine.snapshot import is_pci_link, kernel_file_size, kernel_tree
 from alignup.machine.sysfs.tree import DirectoryTree, KernelTree
+from alignup.trusted_files import system_errors
 
 KUBELET: Final = "var/lib/kubelet"
 CONFIG: Final = f"{KUBELET}/config.yaml"
@@ -47,6 +49,7 @@ _MOST_BYTES: Final = 32 << 20
 """Of one file: the pods of a node with thousands of them."""
 _CHUNK: Final = 1 << 20
 _WHAT: Final = "a node's archive"
+_MISSING: Final = (FileNotFoundError, NotADirectoryError)
 
 
 class FolderFiles:
@@ -91,26 +94,18 @@ class FolderFiles:
         """
         found = self.path_of(path)
         top = self.kubelet_dir if path.startswith(f"{KUBELET}/") else self.root
-        try:
+        with system_errors("cannot read a file of the node", found, RuntimeError), suppress(*_MISSING):
             real = found.resolve(strict=True)
             if not real.is_relative_to(top.resolve()):
                 raise InputError(f"{found} leads out of the node's files, to {str(real)!r}")
             return read_file(real)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except (OSError, RuntimeError) as error:
-            why = getattr(error, "strerror", None) or str(error)
-            raise InputError(f"cannot read {found}: {why.lower()}") from error
+        return None
 
     def names(self, path: str) -> Sequence[str]:
         """Return the names in a folder, sorted; none if there is no such folder."""
-        try:
+        with system_errors("cannot read a folder of the node", self.place(path)), suppress(*_MISSING):
             return sorted(os.listdir(self.path_of(f"{path}/x").parent))  # noqa: PTH208  # names are wanted, not paths
-        except (FileNotFoundError, NotADirectoryError):
-            return ()
-        except OSError as error:
-            why = (error.strerror or "").lower()
-            raise InputError(f"cannot read the folder {self.place(path)}: {why}") from error
+        return ()
 
 
 def read_file(path: Path) -> bytes:
@@ -172,9 +167,8 @@ class ArchiveFiles:
 
 def _most_bytes(path: str) -> int | None:
     """Return how many bytes a file of an archive may have; None: it is no file of a node."""
-    if path in _FILES or path.rpartition("/")[0] == CONFIG_FOLDER:
-        return _MOST_BYTES
-    return kernel_file_size(path)
+    is_nodes = path in _FILES or path.rpartition("/")[0] == CONFIG_FOLDER
+    return _MOST_BYTES if is_nodes else kernel_file_size(path)
 
 
 NodeFiles = FolderFiles | ArchiveFiles

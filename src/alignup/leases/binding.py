@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from alignup.errors import AllocationError
 from alignup.machine.cpuset import CPUSet
 from alignup.records import Record
+from alignup.trusted_files import why
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -160,8 +161,7 @@ def bind_memory(numa_nodes: Iterable[int], *, strict: bool) -> str:
 
 
 def _refused(cpus: CPUSet, error: OSError) -> AllocationError:
-    why = (error.strerror or "an error").lower()
-    return AllocationError(f"cannot bind this process to CPUs {cpus}: {why}")
+    return AllocationError(f"cannot bind this process to CPUs {cpus}: {why(error)}")
 
 
 def _system_calls() -> tuple[int, int] | None:

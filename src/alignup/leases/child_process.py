@@ -22,6 +22,7 @@ import msgspec
 
 from alignup.device_plugins.answer import Mount  # noqa: TC001  # msgspec reads annotations
 from alignup.errors import InputError
+from alignup.trusted_files import why
 
 OWN_FAILURE: Final = 125
 """The status of a command that was not started, by whatever hindered that; as of env, nohup and timeout."""
@@ -294,19 +295,17 @@ def _execute(words: Sequence[str], start: Start) -> None:
 
 def _mount(mounts: Sequence[Mount]) -> None:
     """Give this process the mounts; exit if that cannot be, for the command would miss its devices or take others."""
-    from alignup.errors import InputError  # noqa: PLC0415  # few commands need it
-    from alignup.leases.private_mounts import mount_privately  # noqa: PLC0415  # as above
+    from alignup.leases.private_mounts import mount_privately  # noqa: PLC0415  # few commands need it
 
     try:
         mount_privately(mounts)
     except InputError as error:
-        why = str(error)
+        trouble = str(error)
     except OSError as error:
-        words = (error.strerror or "an error").lower()
-        why = f"cannot mount what a device plugin asks for: {words} at {error.filename}"
+        trouble = f"cannot mount what a device plugin asks for: {why(error)} at {error.filename}"
     else:
         return
-    _say(f"refused: {why}; --no-mounts leaves it to the command")
+    _say(f"refused: {trouble}; --no-mounts leaves it to the command")
     os._exit(OWN_FAILURE)
 
 
@@ -318,8 +317,8 @@ def _replace(words: Sequence[str], environment: Mapping[bytes, bytes]) -> None:
         _say(f"{words[0]}: command not found")
         os._exit(NOT_FOUND)
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else str(error)
-        _say(f"{words[0]}: {(why or 'cannot be executed').lower()}")
+        trouble = error.strerror if isinstance(error, OSError) else str(error)
+        _say(f"{words[0]}: {(trouble or 'cannot be executed').lower()}")
         os._exit(CANNOT_EXECUTE)
 
 

@@ -19,6 +19,7 @@ from typing import IO, Final, Literal, Self
 
 from alignup.errors import InputError
 from alignup.records import Record
+from alignup.trusted_files import why
 
 _COMPRESSIONS: Final = {b"\x1f\x8b": gzip, b"\xfd7zXZ\x00": lzma, b"BZh": bz2}
 _MAX_UNPACKED: Final = 64 << 20
@@ -97,9 +98,7 @@ def write_archive(path: str | os.PathLike[str], files: Iterable[tuple[str, bytes
     except OSError as error:
         with suppress(OSError):
             beside.unlink()
-        raise InputError(
-            f"cannot write {what} {os.fspath(target)!r}: {os.strerror(error.errno or 0).lower()}"
-        ) from error
+        raise InputError(f"cannot write {what} {os.fspath(target)!r}: {why(error)}") from error
 
 
 def is_archive(head: bytes) -> bool:
@@ -143,7 +142,7 @@ def read_archive(
     ) as error:
         raise InputError(f"expected {what}, but the file is damaged or no archive at {source}") from error
     except OSError as error:
-        raise InputError(f"cannot read {what} at {source}: {(error.strerror or str(error)).lower()}") from error
+        raise InputError(f"cannot read {what} at {source}: {why(error)}") from error
 
 
 def _unpacked(path: Path, what: str) -> bytes:

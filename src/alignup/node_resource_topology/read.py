@@ -36,6 +36,7 @@ from alignup.records import Record, replace
 from alignup.text.documents import read_documents
 from alignup.text.json_text import decode_json
 from alignup.text.typed import decode
+from alignup.trusted_files import system_errors
 
 _KIND: Final = "NodeResourceTopology"
 _NODE_KIND: Final = "Node"
@@ -184,10 +185,8 @@ def _documents(text: bytes, source: str) -> Iterable[Any]:
 
 
 def _bytes(name: str) -> bytes:
-    try:
+    with system_errors("cannot read the objects", name):
         return Path(name).read_bytes()
-    except OSError as error:
-        raise InputError(f"cannot read {name!r}: {os.strerror(error.errno or 0).lower()}") from error
 
 
 def _objects(documents: Iterable[Any]) -> Iterable[tuple[Any, str]]:

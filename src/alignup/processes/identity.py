@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from alignup.errors import InputError
+from alignup.trusted_files import system_errors
 
 EVENTS: Final = "cgroup.events"
 """The file of a cgroup that says whether there are processes in it, or below."""
@@ -90,11 +91,8 @@ def identify(pid: int, proc: str = _PROC) -> ProcessIdentity:
     Raises:
         InputError: there is no such process, or no proc file system that can be read.
     """
-    try:
+    with system_errors(f"cannot read about process {pid}", proc):
         fields = _stat(pid, proc)
-    except OSError as error:
-        why = (error.strerror or "an error").lower()
-        raise InputError(f"cannot read about process {pid} in {proc}: {why}") from error
     if fields is None:
         raise InputError(f"no process {pid} in {proc}: is {proc} mounted?")
     return ProcessIdentity(
