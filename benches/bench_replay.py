@@ -50,7 +50,7 @@ def test_summary(benchmark, promise):
     refused = sum(not answer["admitted"] for answer in answers)
     assert 0 < refused < STEPS / 2
 
-    report = benchmark(lambda: summarized(case, read_steps(case["steps"])))
+    report = benchmark(lambda: summarized(case, read_steps(case)))
 
     assert report.counts.refused == refused
     promise(LONGEST)

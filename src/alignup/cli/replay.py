@@ -277,14 +277,14 @@ def make_reports(
         version: the release of all kubelets; None: that of each scenario.
         advance: told the parts of a scenario that are done.
     """
-    from alignup.replay.scenario import read_steps, steps_of
+    from alignup.replay.scenario import read_steps
     from alignup.replay.summary import Report, parse_configurations, summarized, with_kubelet
 
     configurations = {"": None} if compare is None else parse_configurations(compare)
     nodes: dict[str, list[NodeReport]] = {label: [] for label in configurations}
     for where, scenario in scenarios:
         with errors_at(where):
-            steps = read_steps(steps_of(scenario))
+            steps = read_steps(scenario)
             whole = len(steps) * len(configurations)
 
             def tick(done: int, whole: int = whole) -> None:

@@ -8,7 +8,6 @@ anything is done with it. Which plugin has a resource is decided in `alignup.dev
 from __future__ import annotations
 
 import logging
-import re
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -238,22 +237,12 @@ def _failure(name: str, error: grpc.RpcError, limit: float) -> str:
     return f"failed {name}: {words}: {(detail or 'no reason given')[:_LONGEST_DETAIL]}"
 
 
-VERSION: Final = "v1beta1"
-SOCKET_NAME: Final = "kubelet.sock"
-"""Plugins know the socket of the registration by this name, and watch it."""
 _HEALTHY: Final = "Healthy"
 _MOST_DEVICES: Final = 1 << 14
 _LONGEST_ID: Final = 1024
 _LONGEST_VALUE: Final = 120_000
 """Linux hands on no string of more than 128 KiB to a program."""
 _MOST_VARIABLES: Final = 256
-_ENDPOINT: Final = re.compile(r"[A-Za-z0-9_.:@+-]{1,100}")
-_RESOURCE: Final = re.compile(
-    r"(?=[^/]{1,253}/)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*"
-    r"/[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
-)
-"""An extended resource: a DNS name and a name below it."""
-_NATIVE: Final = ("kubernetes.io", "requests.")
 
 
 class DevicePluginError(AllocationError):
@@ -262,26 +251,6 @@ class DevicePluginError(AllocationError):
     def __init__(self, resource: str, detail: str) -> None:
         super().__init__(f"the device plugin of {resource} {detail}")
         self.resource = resource
-
-
-def check_registration(message: wire.RegisterRequest) -> None:
-    """Refuse a registration that cannot be.
-
-    Raises:
-        InputError: its version, its resource or its socket cannot be; the sentences are the kubelet's where it has one.
-    """
-    if message.version != VERSION:
-        raise InputError(
-            f'requested API version "{message.version[:80]}" is not supported by kubelet. '
-            f'Supported version is ["{VERSION}"]'
-        )
-    resource = message.resource_name
-    domain = resource.partition("/")[0]
-    native = domain == _NATIVE[0] or domain.endswith(f".{_NATIVE[0]}") or domain.startswith(_NATIVE[1])
-    if native or not _RESOURCE.fullmatch(resource):
-        raise InputError(f'the ResourceName "{resource[:80]}" is invalid')
-    if not _ENDPOINT.fullmatch(message.endpoint) or message.endpoint in {".", "..", SOCKET_NAME}:
-        raise InputError.at("the endpoint", "the name of a socket in the shared folder", message.endpoint)
 
 
 def devices_of(message: wire.ListAndWatchResponse) -> tuple[Device, ...]:

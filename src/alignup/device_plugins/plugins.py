@@ -15,6 +15,7 @@ GRPC_ENABLE_FORK_SUPPORT=false in its environment before grpc is imported, or ch
 from __future__ import annotations
 
 import logging
+import re
 import stat
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -24,14 +25,7 @@ import grpc
 
 from alignup.device_plugins import device_plugin_pb2 as wire
 from alignup.device_plugins.answer import DeviceAnswer, join_answers
-from alignup.device_plugins.connection import (
-    SOCKET_NAME,
-    DevicePluginError,
-    Limits,
-    PluginConnection,
-    check_registration,
-    without_unknown_nodes,
-)
+from alignup.device_plugins.connection import DevicePluginError, Limits, PluginConnection, without_unknown_nodes
 from alignup.device_plugins.device_plugin_pb2_grpc import RegistrationServicer, add_RegistrationServicer_to_server
 from alignup.errors import InputError
 from alignup.records import Record
@@ -256,6 +250,16 @@ class DevicePlugins:
                 self._lock.notify_all()
 
 
+VERSION: Final = "v1beta1"
+SOCKET_NAME: Final = "kubelet.sock"
+"""Plugins know the socket of the registration by this name, and watch it."""
+_ENDPOINT: Final = re.compile(r"[A-Za-z0-9_.:@+-]{1,100}")
+_RESOURCE: Final = re.compile(
+    r"(?=[^/]{1,253}/)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*"
+    r"/[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
+)
+"""An extended resource: a DNS name and a name below it."""
+_NATIVE: Final = ("kubernetes.io", "requests.")
 _THREADS: Final = 4
 _LARGEST_REQUEST: Final = 1 << 16
 
@@ -311,3 +315,23 @@ class RegistrationServer(RegistrationServicer):
             _LOG.warning("the registration of a device plugin is refused: %s", error)
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         return wire.Empty()
+
+
+def check_registration(message: wire.RegisterRequest) -> None:
+    """Refuse a registration that cannot be.
+
+    Raises:
+        InputError: its version, its resource or its socket cannot be; the sentences are the kubelet's where it has one.
+    """
+    if message.version != VERSION:
+        raise InputError(
+            f'requested API version "{message.version[:80]}" is not supported by kubelet. '
+            f'Supported version is ["{VERSION}"]'
+        )
+    resource = message.resource_name
+    domain = resource.partition("/")[0]
+    native = domain == _NATIVE[0] or domain.endswith(f".{_NATIVE[0]}") or domain.startswith(_NATIVE[1])
+    if native or not _RESOURCE.fullmatch(resource):
+        raise InputError(f'the ResourceName "{resource[:80]}" is invalid')
+    if not _ENDPOINT.fullmatch(message.endpoint) or message.endpoint in {".", "..", SOCKET_NAME}:
+        raise InputError.at("the endpoint", "the name of a socket in the shared folder", message.endpoint)

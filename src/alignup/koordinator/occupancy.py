@@ -6,17 +6,13 @@ The design document's rules are functions over masks here; the policies of one n
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
-from alignup.koordinator.effective import PREFERRED, REQUIRED
-from alignup.machine.bits import union
+from alignup.koordinator.effective import REQUIRED
 from alignup.records import Record
-from alignup.topology_manager.hints import HintList, TopologyHint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    Hints: TypeAlias = HintList | Sequence[TopologyHint]
+    from collections.abc import Mapping, Sequence
 
 
 class Occupancy(Record):
@@ -35,62 +31,8 @@ class Occupancy(Record):
 NOTHING_HELD: Final = Occupancy()
 
 
-def pod_occupancy(policy: str, containers: Iterable[tuple[int, TopologyHint | None]], all_nodes: int) -> Occupancy:
-    """Return which NUMA nodes a pod holds, and as which kind of pod.
-
-    A pod under single-numa-node holds the nodes of all its containers as a single-node pod. Of another pod every
-    container that spans several NUMA nodes counts, and where nothing was aligned, the pod as a whole. A pod in one NUMA
-    node by chance holds nothing: the document protects and restrains only these two.
-
-    Args:
-        policy: the policy that the pod runs under, by the kubelet's name.
-        containers: of each container the NUMA nodes that its CPUs, memory and devices lie in, and its affinity; None:
-            nothing was aligned.
-        all_nodes: the mask of all NUMA nodes.
-    """
-    parts = list(containers)
-    masks = [held | _affinity_mask(hint, held, all_nodes) for held, hint in parts]
-    together = union(masks)
-    if policy == "single-numa-node":
-        return Occupancy(single=together)
-    if all(hint is None for _, hint in parts):
-        masks = [together]
-    return Occupancy(multi=union(mask for mask in masks if mask.bit_count() > 1))
-
-
-def _affinity_mask(hint: TopologyHint | None, held: int, all_nodes: int) -> int:
-    """Return the NUMA nodes that an affinity adds to what is held.
-
-    An affinity that is not preferred says little of what a container got, and neither does that of all nodes for a
-    container without anything: that is how a merge without any hint ends.
-    """
-    if hint is None or hint.affinity is None or not hint.preferred:
-        return 0
-    mask = int(hint.affinity)
-    return mask if held or mask != all_nodes else 0
-
-
 MOST_NAMED: Final = 4
 """The number of pods that a sentence names before it counts the rest."""
-
-_MOST_LISTED: Final = 4096
-"""Longer lists are descriptions of what fits on over 12 NUMA nodes; they are asked node by node."""
-
-
-class Avoidance(Record):
-    """The NUMA nodes, as masks, that hints may not name."""
-
-    alone: int = 0
-    """For hints of exactly one node."""
-    across: int = 0
-    """For hints of several nodes."""
-
-    def allows(self, mask: int) -> bool:
-        """Return whether a hint with this mask may stay."""
-        return not mask & (self.alone if mask.bit_count() == 1 else self.across)
-
-
-NOTHING_AVOIDED: Final = Avoidance()
 
 
 def mixes(mask: int, occupancy: Occupancy, *, single: bool) -> bool:
@@ -105,62 +47,6 @@ def mixes(mask: int, occupancy: Occupancy, *, single: bool) -> bool:
     if single:
         return bool(mask & occupancy.multi)
     return mask.bit_count() > 1 and bool(mask & occupancy.single)
-
-
-def rounds(exclusive: str, occupancy: Occupancy, all_nodes: int, *, single: bool) -> tuple[Avoidance, ...]:
-    """Return what to leave out of the hints, one merge after the other: the first preferred result is taken.
-
-    A kubelet's merge has no scores, so what the document says in scores becomes an order of merges:
-
-    - `Required` skips hints that mix (see `mixes`), in every round.
-    - `Preferred` scores them 0, the worst: they are left out at first, and taken when nothing else is preferred.
-    - Pods under SingleNUMANode attract each other, so that room remains for pods across NUMA nodes: the first round
-      leaves them only nodes that such pods hold already.
-
-    Args:
-        exclusive: `Required`, `Preferred`, or "" for a pod without an annotation: nothing is left out.
-        occupancy: what the other pods hold.
-        all_nodes: the mask of all NUMA nodes.
-        single: the pod runs under SingleNUMANode.
-    """
-    if exclusive not in (REQUIRED, PREFERRED):
-        return (NOTHING_AVOIDED,)
-    found = []
-    if single:
-        together = occupancy.single & ~occupancy.multi
-        apart = Avoidance(alone=occupancy.multi)
-        if together:
-            found.append(Avoidance(alone=all_nodes & ~together))
-    else:
-        apart = Avoidance(across=occupancy.single)
-    found.append(apart)
-    if exclusive == PREFERRED and apart != NOTHING_AVOIDED:
-        found.append(NOTHING_AVOIDED)
-    return tuple(found)
-
-
-def permitted(hints: Hints, avoidance: Avoidance) -> Hints:
-    """Return the hints that may stay; the same object if nothing is to be avoided.
-
-    Where nodes are closed to hints of one node, as for pods under single-numa-node only, hints of several nodes go
-    too: that policy ignores them anyway. The result may be empty, which a merge reads as "cannot be satisfied".
-    Hints without a mask stay.
-    """
-    if avoidance == NOTHING_AVOIDED:
-        return hints
-    packed = hints if isinstance(hints, HintList) else HintList(hints)
-    if not avoidance.alone:
-        return packed.avoiding(avoidance.across)
-    total = packed.total()
-    # a description is sampled narrowest first, and has a hint of one node for each NUMA node at most
-    narrow = packed.hints() if total is not None and total <= _MOST_LISTED else packed.sample(_MOST_LISTED)
-    return HintList(
-        [
-            hint
-            for hint in narrow
-            if hint.affinity is None or (hint.affinity.count() == 1 and avoidance.allows(int(hint.affinity)))
-        ]
-    )
 
 
 def exclusivity_sentence(holders: Mapping[str, str]) -> str:

@@ -21,17 +21,7 @@ from alignup.node.pictures.page import containers_table, heading, page, paragrap
 from alignup.node.pictures.picture import Scene, assembled
 from alignup.node.pictures.svg import add, picture, style, svg_text
 from alignup.records import Record, field
-from alignup.replay.scenario import (
-    Admit,
-    Resize,
-    Start,
-    Step,
-    admission_dict,
-    apply_step,
-    errors_of_step,
-    read_steps,
-    steps_of,
-)
+from alignup.replay.scenario import Admit, Resize, Start, Step, admission_dict, apply_step, errors_of_step, read_steps
 from alignup.replay.summary import HEADINGS, STRANDED, NodeReport, Report, Use
 from alignup.text.byte_sizes import number_in
 
@@ -303,7 +293,7 @@ def replay_page(
         parts.append(paragraph(f"the first {len(scenarios)} of {count} scenarios"))
     rules = style("timeline")
     for number, scenario in enumerate(scenarios):
-        steps = read_steps(steps_of(scenario))
+        steps = read_steps(scenario)
         try:
             made, more = timeline(number, scenario, steps, kubelet_version)
         except ConfigError as error:

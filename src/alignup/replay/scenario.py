@@ -73,14 +73,14 @@ def steps_of(scenario: Mapping[str, Any]) -> Sequence[Any]:
     return steps
 
 
-def read_steps(steps: Sequence[Any]) -> list[Step]:
+def read_steps(scenario: Mapping[str, Any]) -> list[Step]:
     """Return the steps of a scenario.
 
     Raises:
-        InputError: one is malformed; the message names it.
+        InputError: they are no list, or one is malformed; the message names it.
     """
     found = []
-    for index, step in enumerate(steps):
+    for index, step in enumerate(steps_of(scenario)):
         with errors_of_step(index):
             found.append(read_step(step))
     return found

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from alignup.device_plugins import device_plugin_pb2 as wire
 from alignup.device_plugins.answer import DeviceAnswer, DeviceNode, Mount
-from alignup.device_plugins.connection import answer_of, check_registration, devices_of, preferred_of
+from alignup.device_plugins.connection import answer_of, devices_of, preferred_of
+from alignup.device_plugins.plugins import check_registration
 from alignup.errors import InputError
 from alignup.machine.device_inventory import Device
 

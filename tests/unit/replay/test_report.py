@@ -13,7 +13,7 @@ from traces import scenario
 
 def reports(count: int) -> list[NodeReport]:
     made = [scenario(seed) for seed in range(count)]
-    return [summarized(one, read_steps(one["steps"])) for one in made]
+    return [summarized(one, read_steps(one)) for one in made]
 
 
 def test_the_total_is_the_sum_of_the_nodes() -> None:

@@ -13,7 +13,7 @@ from traces import scenario
 
 def report(policy: str) -> Report:
     one = with_kubelet(scenario(0), {"topologyManagerPolicy": policy})
-    return Report([summarized(one, read_steps(one["steps"]))], policy)
+    return Report([summarized(one, read_steps(one))], policy)
 
 
 def test_configurations_stand_side_by_side() -> None:

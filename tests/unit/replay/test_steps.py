@@ -26,7 +26,7 @@ def test_a_malformed_step_is_refused(step, expected: str) -> None:
 
 def test_the_step_is_named() -> None:
     with pytest.raises(InputError, match=r"^steps\[1\]: expected either"):
-        read_steps([{"remove": "x"}, {}])
+        read_steps({"steps": [{"remove": "x"}, {}]})
 
 
 def test_steps_are_a_list() -> None:
@@ -36,4 +36,4 @@ def test_steps_are_a_list() -> None:
 
 
 def test_steps_are_records() -> None:
-    assert read_steps([{"start": "x", "container": "c"}, {"remove": "x"}]) == [Start("x", "c"), Remove("x")]
+    assert read_steps({"steps": [{"start": "x", "container": "c"}, {"remove": "x"}]}) == [Start("x", "c"), Remove("x")]

@@ -21,7 +21,7 @@ POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
 
 
 def summary(one: dict) -> NodeReport:
-    return summarized(one, read_steps(one["steps"]))
+    return summarized(one, read_steps(one))
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -52,7 +52,7 @@ def test_use_is_what_the_holdings_say(policy: str) -> None:
     report = summary(one)
     node, refused = Node.from_dict(one), set()
     seen: dict[tuple, list[float]] = {}
-    for step in read_steps(one["steps"]):
+    for step in read_steps(one):
         apply_step(node, step, refused)
         for amounts in holdings_of(node).resources:
             for place in amounts.places:
@@ -73,7 +73,7 @@ def test_stranded_is_what_was_free_at_refusals_that_had_enough_in_sum(seed: int)
     one = scenario(seed, policy="single-numa-node")
     report = summary(one)
     node, refused, arrivals, fitting, stranded = Node.from_dict(one), set(), 0, 0, 0.0
-    for step in read_steps(one["steps"]):
+    for step in read_steps(one):
         admission = apply_step(node, step, refused)
         if not isinstance(step, Admit):
             continue
@@ -124,7 +124,7 @@ def test_a_step_that_cannot_be_is_named() -> None:
 
 def test_progress_is_told_in_full() -> None:
     one, seen = scenario(3, steps=600), []
-    summarized(one, read_steps(one["steps"]), tick=seen.append)
+    summarized(one, read_steps(one), tick=seen.append)
 
     assert sum(seen) == 600
     assert len(seen) > 2

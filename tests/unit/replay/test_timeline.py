@@ -34,7 +34,7 @@ def drawn(section) -> dict[str, str]:
 @pytest.mark.parametrize("policy", ["none", "restricted"])
 def test_each_step_shows_who_holds_what_then(policy: str) -> None:
     one = scenario(5, policy=policy)
-    steps = read_steps(one["steps"])
+    steps = read_steps(one)
     [section], style = timeline(0, one, steps)
     titles = drawn(section)
     node, refused = Node.from_dict(one), set()
@@ -47,7 +47,7 @@ def test_each_step_shows_who_holds_what_then(policy: str) -> None:
 
 def test_signs_of_pods_that_are_there_together_differ() -> None:
     one = scenario(6)
-    [section], style = timeline(0, one, read_steps(one["steps"]))
+    [section], style = timeline(0, one, read_steps(one))
     legend = {
         entry.get("class").split()[-1]: entry.findtext("svg/text")
         for entry in section.iter("span")
@@ -60,7 +60,7 @@ def test_signs_of_pods_that_are_there_together_differ() -> None:
 
 def test_every_step_has_a_button_a_label_and_a_panel() -> None:
     one = scenario(1)
-    [section], style = timeline(3, one, read_steps(one["steps"]))
+    [section], style = timeline(3, one, read_steps(one))
     count = len(one["steps"])
     buttons = list(section.iter("input"))
     checked = [one.get("id") for one in buttons if one.get("checked")]
@@ -75,7 +75,7 @@ def test_every_step_has_a_button_a_label_and_a_panel() -> None:
 def test_a_long_scenario_is_cut_and_says_so() -> None:
     steps = [{"admit": {"metadata": {"name": "x"}, "spec": {"containers": [{"name": "c"}]}}}, {"remove": "default/x"}]
     one = scenario(0, steps=0) | {"steps": steps * MOST_STEPS}
-    [section], _ = timeline(0, one, read_steps(one["steps"]))
+    [section], _ = timeline(0, one, read_steps(one))
 
     assert f"the first {MOST_STEPS} of {2 * MOST_STEPS} steps" in texts_of(section)
 
@@ -93,7 +93,7 @@ def test_starts_and_removals_of_refused_pods_are_told() -> None:
     big["spec"]["containers"][0]["resources"] = {"limits": {"cpu": "64", "memory": "1Gi"}}
     small = {"metadata": {"name": "small", "uid": "small"}, "spec": {"containers": [{"name": "c"}]}}
     steps = [{"admit": big}, {"remove": "big"}, {"admit": small}, {"start": "small", "container": "c"}]
-    [section], _ = timeline(0, one, read_steps(steps))
+    [section], _ = timeline(0, one, read_steps({"steps": steps}))
     told = " ".join(texts_of(section))
 
     assert "default/big refused: TopologyAffinityError" in told
@@ -115,7 +115,7 @@ def test_hostile_names_stay_text() -> None:
 
 def test_a_step_that_cannot_be_is_named() -> None:
     with pytest.raises(InputError, match=r"^steps\[0\]: "):
-        timeline(0, scenario(0, steps=0), read_steps([{"remove": "nobody"}]))
+        timeline(0, scenario(0, steps=0), read_steps({"steps": [{"remove": "nobody"}]}))
 
 
 def test_a_page_of_many_scenarios_says_how_many_it_shows() -> None:

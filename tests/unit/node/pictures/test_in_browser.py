@@ -65,7 +65,7 @@ def test_no_text_overlaps_in_a_replay(machine_name: str, tmp_path) -> None:
     """Neither in the step that is shown at first, nor in the plots."""
     one = scenario(3, machine=machine_name)
     one["kubelet"] |= {"topologyManagerPolicyOptions": {"max-allowable-numa-nodes": "64"}}
-    report = Report([summarized(one, read_steps(one["steps"]))])
+    report = Report([summarized(one, read_steps(one))])
     page = tmp_path / "page.html"
     page.write_text(replay_page([one], 1, report) + browser.MEASURE, "utf-8")
 
@@ -78,7 +78,7 @@ def test_each_step_of_a_replay_can_be_chosen(tmp_path) -> None:
     page = tmp_path / "page.html"
     page.write_text(replay_page([one], 1, None) + browser.STEP, "utf-8")
     node, refused = Node.from_dict(one), set()
-    for step, seen in zip(read_steps(one["steps"]), browser.measured(page), strict=True):
+    for step, seen in zip(read_steps(one), browser.measured(page), strict=True):
         apply_step(node, step, refused)
         held = [holding for holding in holdings_of(node).containers if holding]
         assert seen["panels"] == 1
