@@ -97,6 +97,22 @@ def distrust(path: Path) -> str:
     return ""
 
 
+def check_trusted(path: Path, what: str, hint: str = "") -> None:
+    """Refuse a path at which others may have put something; see `distrust`.
+
+    Args:
+        path: the path.
+        what: what should be there, such as `the lease file`.
+        hint: what an error ends with.
+
+    Raises:
+        InputError: they may.
+    """
+    trouble = distrust(path)
+    if trouble:
+        raise InputError(f"{what} {path} is not trusted: {trouble}{hint}")
+
+
 def _others_may_write(found: os.stat_result) -> bool:
     """Return whether users other than root and this one may write to a file or folder."""
     if found.st_mode & stat.S_IWOTH:

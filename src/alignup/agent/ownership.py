@@ -20,7 +20,7 @@ from alignup.leases.file import LeaseFile, check_machine
 from alignup.leases.record import LeaseRecord, LeaseTable, MachineIdentity
 from alignup.processes.cgroups import remove_cgroup
 from alignup.processes.identity import identify
-from alignup.trusted_files import distrust, make_folders, open_own, set_aside, system_errors
+from alignup.trusted_files import check_trusted, make_folders, open_own, set_aside, system_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,9 +71,7 @@ class Ownership:
         """The cgroups of leases that ended before this agent took over: nobody else will remove them."""
         self.lost = ""
         """Why there may be leases that are not known, and nothing is to be given; empty: all are known."""
-        trouble = distrust(file.path)
-        if trouble:
-            raise InputError(f"the lease file {file.path} is not trusted: {trouble}")
+        check_trusted(file.path, "the lease file")
         lock = self._lock = file.agent_lock
         with system_errors("cannot lock a file", lock):
             make_folders(lock.parent)

@@ -20,7 +20,7 @@ from alignup.errors import AllocationError, InputError
 from alignup.leases import agent_messages as messages
 from alignup.leases.evidence import lease_liveness
 from alignup.leases.record import LeaseRecord, check_amounts
-from alignup.trusted_files import check_path, distrust, peer, why
+from alignup.trusted_files import check_path, check_trusted, peer, why
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -146,7 +146,8 @@ class AgentSource:
             InputError: there is none.
         """
         check_path(self._path, "the socket of the agent")
-        self._check_path()
+        if not self._is_named:
+            check_trusted(self._path, "the agent's socket", f"; {_NAME_IT}")
         end = math.inf if limit is None else time.monotonic() + limit
         missing_since: float | None = None
         while True:
@@ -199,16 +200,6 @@ class AgentSource:
             if soon > end:
                 raise
             raise self._missing(f"took no request within {self._patience:g} s") from None
-
-    def _check_path(self) -> None:
-        """Make sure that nobody else can have put the socket there.
-
-        Raises:
-            InputError: other users can, and the caller did not name it.
-        """
-        trouble = "" if self._is_named else distrust(self._path)
-        if trouble:
-            raise InputError(f"the agent's socket {self._path} is not trusted: {trouble}; {_NAME_IT}")
 
     def _check_server(self, connection: socket.socket) -> None:
         """Look who serves the socket.

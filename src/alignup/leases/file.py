@@ -28,7 +28,15 @@ from alignup.errors import InputError
 from alignup.leases.evidence import find_evidence, with_evidence
 from alignup.leases.record import LeaseTable, MachineIdentity, check_amounts, encode_leases, holders, lease_decoder
 from alignup.text.json_text import decode_json
-from alignup.trusted_files import distrust, make_folders, open_own, open_plain, replace_file, set_aside, system_errors
+from alignup.trusted_files import (
+    check_trusted,
+    make_folders,
+    open_own,
+    open_plain,
+    replace_file,
+    set_aside,
+    system_errors,
+)
 
 VERSION: Final = 1
 AGENT_VERSION: Final = 2
@@ -330,12 +338,9 @@ class LeaseFile:
             InputError: as for `read`, or the file names an agent, and may be the work of other users.
         """
         agent = self._agent_of_journal(self._look(open_plain))
-        trouble = distrust(self.path) if agent else ""
-        if trouble:
-            raise InputError(
-                f"the lease file {self.path} names the agent at {agent} and is not trusted: {trouble}; "
-                "to ask that agent all the same, name its socket in ALIGNUP_AGENT"
-            )
+        if agent:
+            hint = f"; to ask the agent at {agent}, which it names, all the same, name its socket in ALIGNUP_AGENT"
+            check_trusted(self.path, "the lease file", hint)
         return agent
 
     @contextmanager
@@ -350,9 +355,7 @@ class LeaseFile:
             InputError: the file cannot be read, locked or written, other users can replace it, it is none of leases,
                 or of a later release.
         """
-        trouble = distrust(self.path)
-        if trouble:
-            raise InputError(f"the lease file {self.path} is not trusted: {trouble}")
+        check_trusted(self.path, "the lease file")
         with locked(self._lock, self.tell) as lock:
             found = self._look(open_own)
             before = found.table
