@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Final
 
 from alignup.errors import InputError
-from alignup.processes.identity import ProcessIdentity, identify, runs_here
+from alignup.processes.identity import ProcessIdentity, identify, runs_here, start_of
 from alignup.trusted_files import Connection, peer
 
 _SO_PEERPIDFD: Final = 77
@@ -74,7 +74,7 @@ class Caller:
             return self._numbers_by_credentials()
         descriptor = int.from_bytes(found, sys.byteorder)
         try:
-            text = _text(f"/proc/self/fdinfo/{descriptor}")
+            text = start_of(f"/proc/self/fdinfo/{descriptor}", _LARGEST)
         finally:
             os.close(descriptor)
         numbers = _numbers_in(text, b"\nNSpid:") or _numbers_in(text, b"\nPid:")
@@ -114,7 +114,7 @@ def _is_called(number: int, pid: int, depth: int) -> bool:
 def _numbers(number: int) -> list[int]:
     """Return the numbers of a process, from this namespace down to its own; none if it has ended."""
     with suppress(OSError):
-        return _numbers_in(_text(f"/proc/{number}/status"), b"\nNSpid:")
+        return _numbers_in(start_of(f"/proc/{number}/status", _LARGEST), b"\nNSpid:")
     return []
 
 
@@ -122,19 +122,6 @@ def _numbers_in(text: bytes, name: bytes) -> list[int]:
     """Return the numbers of a line that starts with a name; none if there is no such line."""
     _, _, rest = text.partition(name)
     return [int(word) for word in rest.partition(b"\n")[0].split()]
-
-
-def _text(path: str, length: int = _LARGEST) -> bytes:
-    """Return the text of a file of the kernel's up to some length, many times a second.
-
-    Raises:
-        OSError: it cannot be read.
-    """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.read(descriptor, length)
-    finally:
-        os.close(descriptor)
 
 
 def _with_children(number: int) -> Iterator[int]:
@@ -156,7 +143,7 @@ def _children(number: int, left: Iterator[int]) -> list[int]:
     with suppress(OSError), os.scandir(f"/proc/{number}/task") as threads:
         for _, thread in zip(left, threads, strict=False):
             with suppress(OSError):
-                words = _text(f"{thread.path}/children", _LONGEST_LIST)
+                words = start_of(f"{thread.path}/children", _LONGEST_LIST)
                 # the last number may be cut off
                 found += map(int, words[: words.rfind(b" ") + 1].split())
     return found

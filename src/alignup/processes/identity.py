@@ -223,16 +223,24 @@ def _stat(pid: int, proc: str) -> list[str] | None:
         OSError: they cannot be read now.
     """
     try:
-        # an agent does this for each lease: a file object would take three times as long
-        descriptor = os.open(f"{proc}/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            text = os.read(descriptor, _LONGEST_STAT)
-        finally:
-            os.close(descriptor)
+        text = start_of(f"{proc}/{pid}/stat", _LONGEST_STAT)
     except (FileNotFoundError, ProcessLookupError):
         return None
     _, found, rest = text.rpartition(b")")
     return rest.decode("ascii", "replace").split() if found else None
+
+
+def start_of(path: str, length: int) -> bytes:
+    """Return up to so many bytes of a kernel's file: an agent reads many, and file objects take three times as long.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, length)
+    finally:
+        os.close(descriptor)
 
 
 def _boot_id(proc: str) -> str:

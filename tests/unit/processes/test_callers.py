@@ -109,8 +109,8 @@ def files_read(monkeypatch, pid):
     """Return how many files are read for a process that is not there, and what is found for one."""
     read = []
 
-    text = module._text
-    monkeypatch.setattr(module, "_text", lambda *what: read.append(what) or text(*what))
+    text = module.start_of
+    monkeypatch.setattr(module, "start_of", lambda *what: read.append(what) or text(*what))
     missing, count = descendant(os.getpid(), 1 << 30), len(read)
     assert missing is None
     return count, descendant(os.getpid(), pid)

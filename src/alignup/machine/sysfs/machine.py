@@ -1,6 +1,9 @@
 """Reads a machine from the kernel's files, of this machine or of a copy: CPUs, NUMA nodes, PCI devices.
 
 A kubelet learns of caches from cadvisor, which leaves some out. Sets of CPUs and of nodes are ints as bit sets.
+
+The parsers at the end read numbers, CPU lists, masks and tables. Firmware and old kernels write odd things, so a text
+that makes no sense is None: not known. Lists and masks may end in a newline, a NUL, both or neither.
 """
 
 from __future__ import annotations
@@ -10,22 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError
 from alignup.machine.bits import bit_numbers, bit_set, union
-from alignup.machine.cpuset import CPU_COUNT_LIMIT, CPU_LIMIT
+from alignup.machine.cpuset import CPU_COUNT_LIMIT, CPU_LIMIT, CPUSet
 from alignup.machine.machine import Machine, check_node_count
 from alignup.machine.numa_node import Core, HugePages, NumaNode, PciDevice, cores_within, make_cores, number_groups
-from alignup.machine.sysfs.tree import (
-    CPU_FOLDER,
-    NODE_FOLDER,
-    PCI_FOLDER,
-    DirectoryTree,
-    KernelTree,
-    first_number,
-    hex_number,
-    meminfo_bytes,
-    number_list,
-    number_mask,
-    number_row,
-)
+from alignup.machine.sysfs.tree import CPU_FOLDER, NODE_FOLDER, PCI_FOLDER, DirectoryTree, KernelTree
 from alignup.records import replace
 
 if TYPE_CHECKING:
@@ -136,8 +127,7 @@ def distances(tree: KernelTree, ids: Sequence[int]) -> list[tuple[int, ...]]:
     online = list(bit_numbers(number_list(tree.read(f"{NODE_FOLDER}/online")) or 0))
     rows: list[tuple[int, ...]] = []
     for numa_id in ids:
-        row = number_row(tree.read(f"{NODE_FOLDER}/node{numa_id}/distance"))
-        chosen = _columns(row, ids, online)
+        chosen = _columns(number_row(tree.read(f"{NODE_FOLDER}/node{numa_id}/distance")), ids, online)
         if not chosen or 0 in chosen:
             return []
         rows.append(chosen)
@@ -459,3 +449,57 @@ def _numa_node(tree: KernelTree, folder: str, ids: Sequence[int], node_cpus: Seq
         local = number_list(tree.read(f"{folder}/local_cpulist")) or 0
     near = [node for node, cpus in zip(ids, node_cpus, strict=True) if cpus & local]
     return near[0] if len(near) == 1 and len(ids) > 1 else None
+
+
+_INK: Final = " \t\r\n\0"
+_MASK_WORD_DIGITS: Final = 8
+_MEM_TOTAL: Final = re.compile(r"\bMemTotal:\s*(\d{1,18})\s*kB")
+_MASK: Final = re.compile(r"[0-9a-fA-F]{1,8}(?:,[0-9a-fA-F]{1,8})*")
+_HEX: Final = re.compile(r"(?:0[xX])?([0-9a-fA-F]{1,16})")
+
+
+def number_list(text: str | None) -> int | None:
+    """Return the bit set that a list such as `0-3,8` describes; an empty list is the empty set."""
+    if text is None:
+        return None
+    try:
+        return int(CPUSet.parse(text.strip(_INK)))
+    except InputError:
+        return None
+
+
+def number_mask(text: str | None) -> int | None:
+    """Return the bit set that a mask such as `ff,00000000` describes.
+
+    It is written as 32-bit words in hexadecimal, most significant first; the first may be shorter.
+    """
+    stripped = text.strip(_INK) if text is not None else ""
+    if not _MASK.fullmatch(stripped):
+        return None
+    return int("".join(word.zfill(_MASK_WORD_DIGITS) for word in stripped.split(",")), 16)
+
+
+def first_number(text: str | None) -> int | None:
+    """Return the number that a text starts with: `-1`, `10240K`, `512`."""
+    found = re.match(r"\s*(-?\d{1,18})", text) if text is not None else None
+    return int(found[1]) if found else None
+
+
+def number_row(text: str | None) -> list[int] | None:
+    """Return the numbers of a row such as `10 21`, or None if anything else is in it."""
+    words = text.strip(_INK).split() if text is not None else []
+    if not words or not all(word.isascii() and word.isdigit() for word in words):
+        return None
+    return [int(word[:18]) for word in words]
+
+
+def hex_number(text: str | None) -> int | None:
+    """Return the number that a text such as `0x030200` is in hexadecimal."""
+    found = _HEX.fullmatch(text.strip(_INK)) if text is not None else None
+    return int(found[1], 16) if found else None
+
+
+def meminfo_bytes(text: str | None) -> int:
+    """Return `MemTotal` of a `meminfo`, a node's or the machine's, in bytes; 0 if it is not there."""
+    found = _MEM_TOTAL.search(text) if text is not None else None
+    return int(found[1]) << 10 if found else 0

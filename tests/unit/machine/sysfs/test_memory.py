@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from alignup.machine.machine import HugePages
-from alignup.machine.sysfs.machine import describe, hugepages
-from alignup.machine.sysfs.tree import MemoryTree, meminfo_bytes
+from alignup.machine.sysfs.machine import describe, hugepages, meminfo_bytes
+from alignup.machine.sysfs.tree import MemoryTree
 
 
 def pages(folder, **counts):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alignup.machine.cpuset import CPUSet
-from alignup.machine.sysfs.tree import first_number, hex_number, meminfo_bytes, number_list, number_mask, number_row
+from alignup.machine.sysfs.machine import first_number, hex_number, meminfo_bytes, number_list, number_mask, number_row
 from kernel_trees import mask
 
 ENDINGS = ["", "\n", "\0", "\n\0", "\0\n"]
