@@ -10,20 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import ConfigError, InputError, errors_in, warn
+from alignup.kubernetes import policy_options
 from alignup.kubernetes.feature_gates import effective_gates, gate_complaints
 from alignup.kubernetes.pod_requests import is_pinned_memory
-from alignup.kubernetes.policy_options import (
-    CPU_FAMILY,
-    CPU_OPTIONS,
-    TOPOLOGY_FAMILY,
-    TOPOLOGY_OPTIONS,
-    CpuOptions,
-    TopologyOptions,
-    check_available,
-    parse_cpu_options,
-    parse_topology_options,
-    set_options,
-)
 from alignup.kubernetes.quantity import in_units, parse_quantity, whole_units
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, VersionProfile, known_fields, parse_version, profile_of
 from alignup.machine.cpuset import CPUSet
@@ -35,20 +24,14 @@ if TYPE_CHECKING:
     from alignup.kubernetes.wire import ConfigurationWire, ReservedMemoryWire
 
 __all__ = [
-    "CPU_OPTIONS",
-    "TOPOLOGY_OPTIONS",
     "TOPOLOGY_POLICIES",
     "TOPOLOGY_SCOPES",
-    "CpuOptions",
     "KubeletConfig",
     "NodeReserve",
     "ReservedMemory",
-    "TopologyOptions",
     "check_fields",
     "config_from_document",
     "load_config",
-    "parse_cpu_options",
-    "parse_topology_options",
 ]
 
 
@@ -86,9 +69,9 @@ class KubeletConfig(Record):
 
     topology_manager_policy: str = "none"
     topology_manager_scope: str = "container"
-    topology_manager_policy_options: TopologyOptions = TopologyOptions()
+    topology_manager_policy_options: policy_options.TopologyOptions = policy_options.TopologyOptions()
     cpu_manager_policy: str = "none"
-    cpu_manager_policy_options: CpuOptions = CpuOptions()
+    cpu_manager_policy_options: policy_options.CpuOptions = policy_options.CpuOptions()
     reserved_system_cpus: CPUSet = CPUSet()
     reserved_cpu_count: int = 0
     """CPUs that `kubeReserved` and `systemReserved` reserve when `reservedSystemCPUs` names none."""
@@ -126,10 +109,10 @@ class KubeletConfig(Record):
         version = parse_version(self.version, "version")
         gates = effective_gates(self.feature_gates or None, version, option_gates_on=True)
         for family, options in (
-            (TOPOLOGY_FAMILY, self.topology_manager_policy_options),
-            (CPU_FAMILY, self.cpu_manager_policy_options),
+            (policy_options.TOPOLOGY_FAMILY, self.topology_manager_policy_options),
+            (policy_options.CPU_FAMILY, self.cpu_manager_policy_options),
         ):
-            check_available(family, set_options(options), version, gates, family.gate)
+            policy_options.check_available(family, policy_options.set_options(options), version, gates, family.gate)
         # frozen records are set this way while they are being made
         object.__setattr__(self, "version", version)
         object.__setattr__(self, "profile", profile_of(version, gates))
@@ -176,15 +159,19 @@ class KubeletConfig(Record):
         topology_options = (wire.topology_manager_policy_options or {}) if policy != "none" else {}
         cpu_options = wire.cpu_manager_policy_options or {}
         memory_policy = _one_of(_MEMORY_POLICIES, wire.memory_manager_policy, "memoryManagerPolicy")
-        check_available(TOPOLOGY_FAMILY, topology_options, release, gates, "topologyManagerPolicyOptions")
-        check_available(CPU_FAMILY, cpu_options, release, gates, "cpuManagerPolicyOptions")
+        policy_options.check_available(
+            policy_options.TOPOLOGY_FAMILY, topology_options, release, gates, "topologyManagerPolicyOptions"
+        )
+        policy_options.check_available(
+            policy_options.CPU_FAMILY, cpu_options, release, gates, "cpuManagerPolicyOptions"
+        )
         reserve = _node_reserve(wire)
         made = cls(
             topology_manager_policy=policy,
             topology_manager_scope=_one_of(TOPOLOGY_SCOPES, wire.topology_manager_scope, "topologyManagerScope"),
-            topology_manager_policy_options=parse_topology_options(topology_options),
+            topology_manager_policy_options=policy_options.parse_topology_options(topology_options),
             cpu_manager_policy=_one_of(_CPU_POLICIES, wire.cpu_manager_policy, "cpuManagerPolicy"),
-            cpu_manager_policy_options=parse_cpu_options(cpu_options),
+            cpu_manager_policy_options=policy_options.parse_cpu_options(cpu_options),
             reserved_system_cpus=_reserved_cpus(wire.reserved_system_cpus or ""),
             # fractions rounded up
             reserved_cpu_count=0 if wire.reserved_system_cpus else -(-reserve.amounts.get("cpu", 0) // 1000),

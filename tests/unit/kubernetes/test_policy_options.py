@@ -7,7 +7,8 @@ import json
 import pytest
 
 from alignup.errors import AlignupWarning, ConfigError
-from alignup.kubernetes.kubelet_config import CpuOptions, KubeletConfig, TopologyOptions, load_config
+from alignup.kubernetes.kubelet_config import KubeletConfig, load_config
+from alignup.kubernetes.policy_options import CpuOptions, TopologyOptions
 from alignup.machine.machine import Machine
 from alignup.node import Node
 
