@@ -132,17 +132,13 @@ class Agent:
         _raise_file_limit()
         options = self._options
         ledger = Ledger(self._site, options.limits, os.geteuid(), options.version or NEWEST)
-        ledger.closed = self._ownership.lost
+        own = self._ownership
+        ledger.closed = own.lost
         for notice in ledger.restore(self._table.leases, self._table.waiting):
             _LOG.warning("%s", notice)
         async with AsyncExitStack() as stack:
             journal = Journal(
-                self._ownership.journal,
-                ledger.table,
-                self._disk_failed,
-                durable=options.durable,
-                lost=self._ownership.lost,
-                written=self._ownership.wrote,
+                own.journal, ledger.table, self._fail, durable=options.durable, lost=own.lost, written=own.wrote
             )
             stack.push_async_callback(journal.close)
             service = self._service(ledger, journal, stack)
@@ -199,9 +195,7 @@ class Agent:
             try:
                 found = await asyncio.to_thread(self._ownership.look)
             except InputError as error:
-                _LOG.critical("%s", error)
-                self._status = 1
-                self._end.set()
+                self._fail(str(error))
                 return
             for lease in found:
                 if lease.id in ledger.leases:
@@ -216,8 +210,8 @@ class Agent:
                     service.watch.watch(lease)
                     journal.append(ledger.take_entries())
 
-    def _disk_failed(self, trouble: str) -> None:
-        """End: what is not written is promised to nobody."""
+    def _fail(self, trouble: str) -> None:
+        """End: what cannot be written is promised to nobody."""
         _LOG.critical("%s", trouble)
         self._status = 1
         self._end.set()
@@ -255,8 +249,7 @@ class Agent:
             return None
         from alignup.device_plugins.plugins import DevicePlugins  # noqa: PLC0415  # needs grpc
 
-        ids = frozenset(self._site.machine.numa_node_ids)
-        plugins = stack.enter_context(DevicePlugins(folder, numa_nodes=ids))
+        plugins = stack.enter_context(DevicePlugins(folder, numa_nodes=self._site.machine.numa_node_ids))
         devices = PluginDevices(plugins, self._site.machine)
         stack.callback(devices.close)
         return devices

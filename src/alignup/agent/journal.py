@@ -26,7 +26,7 @@ from alignup.leases.evidence import Evidence, overlap, with_evidence
 from alignup.trusted_files import open_own, replace_file, why
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
 
@@ -290,22 +290,15 @@ def _entries_of(line: bytes) -> list[Began | record.Entry]:
 
 def _unfinished(rest: bytes) -> tuple[list[Began | record.Entry], bool]:
     """Return the entries at the end of a journal that have no newline, and whether something else is left there."""
-    if not rest:
-        return [], False
     found = _entries_of(rest)
     if found:
         return found, False
     # the newline of a promised line may be what is damaged
-    for end in list(_ends(rest))[-_MOST_ENDS:]:
+    for end in [found.end() for found in re.finditer(rb"\}", rest)][-_MOST_ENDS:]:
         found = _entries_of(rest[:end])
         if found:
             return found, end + 1 < len(rest)
-    return [], True
-
-
-def _ends(text: bytes) -> Iterator[int]:
-    """Yield where an entry may end in a text."""
-    return (found.end() for found in re.finditer(rb"\}", text))
+    return [], bool(rest)
 
 
 def _replayed(entries: Sequence[Began | record.Entry], *, is_damaged: bool) -> tuple[record.LeaseTable, set[str]]:

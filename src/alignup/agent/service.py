@@ -476,7 +476,7 @@ class PluginDevices(PluginCalls):
                 _LOG.warning("the devices of %s were not taken over: %s", resource, error)
             self._timer = loop.call_later(max(_PAUSE, 4 * (loop.time() - start)), take_over)
 
-        self._plugins.listen(lambda *report: void(loop.call_soon_threadsafe(reported, *report)))
+        self._plugins.listen(lambda *report: loop.call_soon_threadsafe(reported, *report))
 
     def _take_over(self, resource: str, devices: tuple[Device, ...], ledger: Ledger) -> None:
         self._resources.add(resource)
@@ -509,7 +509,3 @@ class PluginDevices(PluginCalls):
 
     def _of(self, resource: str) -> _Calls:
         return self._calls.setdefault(resource, _Calls(resource))
-
-
-def void(_: object) -> None:
-    """Return nothing."""

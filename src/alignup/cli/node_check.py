@@ -10,6 +10,7 @@ from alignup.cli import options
 from alignup.cli.inputs import KubeletSource
 from alignup.cli.terminal import print_json
 from alignup.errors import one_line
+from alignup.records import json_fields
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +32,7 @@ def command(*, source: KubeletSource = options.all_of(KubeletSource), as_json: b
     options = {"config": source.config, "machine": source.machine_record(), "kubelet_version": source.version}
     found = check_node(files, options)  # type: ignore[arg-type]  # a TypedDict by its keys
     if as_json:
-        print_json(*(one.to_dict() for one in found))
+        print_json(*map(json_fields, found))
     else:
         show(found)
     return 1 if found else 0

@@ -16,6 +16,7 @@ from alignup.cli.terminal import nodes_text, print_json
 from alignup.errors import InputError, one_line
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.machine import Machine
+from alignup.records import json_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,7 +58,7 @@ def command(
     found = verify(Path(source.root), seats, running, pids)
     for one in found:
         if as_json:
-            print_json(one.to_dict())
+            print_json(json_fields(one))
         else:
             click.echo(one_line(f"{one.name}: {one.text}"))
     if not found and not as_json:

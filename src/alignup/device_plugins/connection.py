@@ -111,13 +111,10 @@ class PluginConnection:
         """
         if not self.has_preferences:
             return ()
-        request = wire.PreferredAllocationRequest(
-            container_requests=[
-                wire.ContainerPreferredAllocationRequest(
-                    available_deviceIDs=available, must_include_deviceIDs=must_include, allocation_size=size
-                )
-            ]
+        wanted = wire.ContainerPreferredAllocationRequest(
+            available_deviceIDs=available, must_include_deviceIDs=must_include, allocation_size=size
         )
+        request = wire.PreferredAllocationRequest(container_requests=[wanted])
         answer = self._call("GetPreferredAllocation", request, self._limits.preferred)
         try:
             return preferred_of(answer, available, must_include, size)
@@ -203,12 +200,8 @@ class PluginConnection:
             return devices
         known, strange = without_unknown_nodes(devices, self._numa_nodes)
         if strange - self._strange:
-            listed = ", ".join(map(str, sorted(strange)[:8]))
-            _LOG.warning(
-                "the device plugin of %s reports NUMA nodes that this machine lacks, which are ignored: %s",
-                self.resource,
-                listed,
-            )
+            words = "the device plugin of %s reports NUMA nodes that this machine lacks, which are ignored: %s"
+            _LOG.warning(words, self.resource, ", ".join(map(str, sorted(strange)[:8])))
         self._strange = strange
         return known
 

@@ -34,7 +34,6 @@ from alignup.trusted_files import LONGEST_PATH, check_free, make_folders, mode_o
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
-    from types import TracebackType
 
     from alignup.machine.device_inventory import Device
     from alignup.node import Node
@@ -81,15 +80,13 @@ class DevicePlugins:
         self._reporting = threading.Lock()
         self._connections: dict[str, PluginConnection] = {}
         self._inventory: dict[str, tuple[Device, ...]] = {}
-        self._listeners: list[Callable[[str, tuple[Device, ...]], None]] = []
+        self._listeners: list[Callable[[str, tuple[Device, ...]], object]] = []
 
     def __enter__(self) -> Self:
         self._server.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._server.stop()
         with self._lock:
             connections = list(self._connections.values())
@@ -106,18 +103,13 @@ class DevicePlugins:
     def status(self) -> tuple[PluginStatus, ...]:
         """Return how each plugin does, by resource."""
         with self._lock:
-            return tuple(
-                PluginStatus(
-                    resource,
-                    one.socket.name,
-                    sum(device.healthy for device in one.devices),
-                    len(one.devices),
-                    one.trouble,
-                )
-                for resource, one in sorted(self._connections.items())
-            )
+            found = []
+            for resource, one in sorted(self._connections.items()):
+                healthy = sum(device.healthy for device in one.devices)
+                found.append(PluginStatus(resource, one.socket.name, healthy, len(one.devices), one.trouble))
+        return tuple(found)
 
-    def listen(self, listener: Callable[[str, tuple[Device, ...]], None]) -> None:
+    def listen(self, listener: Callable[[str, tuple[Device, ...]], object]) -> None:
         """Call a function with a resource and its devices, for those that are there and whenever they change.
 
         It is called from threads of this object, one call at a time.

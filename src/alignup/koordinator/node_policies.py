@@ -2,19 +2,20 @@
 
 This is the `document` profile on a machine instead of in a scheduler: the pod is judged as a whole (pod scope) under
 the policy that its annotation names, and kept apart from pods of the other kind as exclusively as it asks for. The
-rules are in `alignup.koordinator.effective` and `alignup.koordinator.occupancy`.
+rules are in `alignup.koordinator.effective`, and at the end here as functions over masks.
 """
 
 from __future__ import annotations
 
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from alignup.koordinator.effective import REQUIRED, StatusCode, joined_policy, mismatch_sentence, pod_policy
+from alignup.koordinator.effective import PREFERRED, REQUIRED, StatusCode, joined_policy, mismatch_sentence, pod_policy
 from alignup.koordinator.occupancy import NOTHING_HELD, Occupancy, exclusivity_sentence, holding_words, mixes
 from alignup.machine.bits import union
 from alignup.records import Record, replace
+from alignup.topology_manager.hints import HintList
 from alignup.topology_manager.policy import NonePolicy, Policy, SingleNUMANodePolicy, make_policy
 from alignup.topology_manager.scope import TOPOLOGY_AFFINITY_ERROR, PodScope, Refusal, Scope, Store
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.policy_options import TopologyOptions
     from alignup.machine.machine import Machine
-    from alignup.topology_manager.hints import HintList, TopologyHint
+    from alignup.topology_manager.hints import TopologyHint
     from alignup.topology_manager.manager import TopologyManager
     from alignup.topology_manager.provider import HintProvider, ResourceHints
 
@@ -316,7 +317,7 @@ def rounds(exclusive: str, occupancy: Occupancy, all_nodes: int, *, single: bool
     return tuple(found)
 
 
-def permitted(hints: Hints, avoidance: Avoidance) -> Hints:
+def permitted(hints: HintList | Sequence[TopologyHint], avoidance: Avoidance) -> HintList | Sequence[TopologyHint]:
     """Return the hints that may stay; the same object if nothing is to be avoided.
 
     Where nodes are closed to hints of one node, as for pods under single-numa-node only, hints of several nodes go

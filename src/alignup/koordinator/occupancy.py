@@ -1,7 +1,7 @@
 """Counts which NUMA nodes pods under SingleNUMANode hold, and which pods across several; exclusivity keeps them apart.
 
-The design document's rules are functions over masks here; the policies of one node apply them in
-`alignup.koordinator.node_policies`, a scheduler in `alignup.koordinator.scheduling`.
+The policies of one node apply this in `alignup.koordinator.node_policies`, a scheduler in
+`alignup.koordinator.scheduling`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ class Occupancy(Record):
 
 
 NOTHING_HELD: Final = Occupancy()
-
 
 MOST_NAMED: Final = 4
 """The number of pods that a sentence names before it counts the rest."""

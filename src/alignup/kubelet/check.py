@@ -24,7 +24,7 @@ from alignup.kubernetes.versions import KubeletVersion, release_of
 from alignup.machine.bits import union
 from alignup.machine.cpuset import CPUSet
 from alignup.providers.cpu.provider import reserved_by
-from alignup.records import Record, json_fields, replace
+from alignup.records import Record, replace
 from alignup.text.byte_sizes import short_bytes
 
 if TYPE_CHECKING:
@@ -59,10 +59,6 @@ class Finding(Record):
     """The way the kubelet deals with it at its next start."""
     repair: str
     """How to mend it."""
-
-    def to_dict(self) -> dict[str, str]:
-        """Return the finding in JSON's types."""
-        return json_fields(self)
 
 
 def finding(kind: str, text: str, message: str = "", file: str = "") -> Finding:

@@ -361,16 +361,11 @@ def read_memory_state(
         nodes[int(key)] = node
     pods = {uid: _blocks(entry.memory_blocks) for uid, entry in (wire.pod_entries or {}).items()}
     told = told or matching(_memory_texts(wire, nodes), wire.checksum, 2 if pods else 1)
-    return MemoryState(
-        policy=wire.policy_name,
-        nodes=nodes,
-        entries={
-            uid: {name: _blocks(blocks) for name, blocks in (containers or {}).items()}
-            for uid, containers in (wire.entries or {}).items()
-        },
-        pods=pods,
-        **asdict(told),
-    )
+    entries = {
+        uid: {name: _blocks(blocks) for name, blocks in (containers or {}).items()}
+        for uid, containers in (wire.entries or {}).items()
+    }
+    return MemoryState(policy=wire.policy_name, nodes=nodes, entries=entries, pods=pods, **asdict(told))
 
 
 def _blocks(blocks: list[_Block] | None) -> tuple[MemoryBlock, ...]:
@@ -490,22 +485,13 @@ def read_device_checkpoint(data: bytes, source: str = "kubelet_internal_checkpoi
         InputError: it is no JSON, or of another shape.
     """
     wire = decode_checkpoint(data, _DeviceWire, "the JSON of a device manager's checkpoint", source)
-    entries = tuple(
-        DeviceEntry(
-            one.pod_uid,
-            one.container_name,
-            one.resource_name,
-            {_node(key, source): tuple(ids or ()) for key, ids in (one.device_ids or {}).items()},
-            one.alloc_resp or b"",
-        )
-        for one in wire.data.pod_device_entries or ()
-    )
-    return DeviceCheckpoint(
-        entries,
-        {resource: tuple(ids or ()) for resource, ids in (wire.data.registered_devices or {}).items()},
-        checksum=wire.checksum,
-        expected_checksum=checksum_of(_text(wire.data)),
-    )
+    entries = []
+    for one in wire.data.pod_device_entries or ():
+        held = {_node(key, source): tuple(ids or ()) for key, ids in (one.device_ids or {}).items()}
+        entries.append(DeviceEntry(one.pod_uid, one.container_name, one.resource_name, held, one.alloc_resp or b""))
+    registered = {resource: tuple(ids or ()) for resource, ids in (wire.data.registered_devices or {}).items()}
+    expected = checksum_of(_text(wire.data))
+    return DeviceCheckpoint(tuple(entries), registered, checksum=wire.checksum, expected_checksum=expected)
 
 
 def _node(key: str, source: str) -> int:
@@ -593,12 +579,9 @@ class KubeletState(Record):
             is_stale: says whether a container, by pod uid and name, is gone; with None for the name, the whole pod.
         """
         cpu, memory, devices = self.cpu, self.memory, self.devices
-        left = tuple(one for one in devices.entries if not is_stale(one.pod_uid, None)) if devices else ()
-        return KubeletState(
-            cpu and _without_cpus(cpu, is_stale),
-            memory and _without_memory(memory, is_stale),
-            devices and replace(devices, entries=left),
-        )
+        if devices is not None:
+            devices = replace(devices, entries=tuple(one for one in devices.entries if not is_stale(one.pod_uid, None)))
+        return KubeletState(cpu and _without_cpus(cpu, is_stale), memory and _without_memory(memory, is_stale), devices)
 
 
 def read_checkpoints(
@@ -696,9 +679,5 @@ def _give_back(nodes: dict[int, NumaNodeState], blocks: Sequence[MemoryBlock]) -
             left -= part
             assignments = node.assignments - 1
             changed = structs.replace(table, reserved=table.reserved - part, free=table.free + part)
-            nodes[node_id] = structs.replace(
-                node,
-                assignments=assignments,
-                tables={**(node.tables or {}), block.type: changed},
-                cells=(node_id,) if assignments == 0 else node.cells,
-            )
+            tables, cells = {**(node.tables or {}), block.type: changed}, node.cells if assignments else (node_id,)
+            nodes[node_id] = structs.replace(node, assignments=assignments, tables=tables, cells=cells)

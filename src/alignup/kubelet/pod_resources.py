@@ -147,27 +147,17 @@ def pods_from_wire(answer: object, where: str = "List") -> tuple[PodResources, .
     """
     with errors_in(where):
         wire = decode(answer, _List, strict=False)  # numbers of 64 bits are texts
-        return tuple(
-            PodResources(
-                pod.namespace,
-                pod.name,
-                tuple(
-                    ContainerResources(
-                        one.name,
-                        CPUSet(one.cpu_ids or ()),
-                        _memory(one.memory),
-                        {
-                            resource: tuple(sorted(device.id for device in devices))
-                            for resource, devices in _devices(one.devices).items()
-                        },
-                    )
-                    for one in pod.containers or ()
-                ),
-                CPUSet(pod.cpu_ids or ()),
-                _memory(pod.memory),
-            )
-            for pod in wire.pod_resources or ()
-        )
+        return tuple(map(_pod, wire.pod_resources or ()))
+
+
+def _pod(wire: _Pod) -> PodResources:
+    containers = tuple(map(_container, wire.containers or ()))
+    return PodResources(wire.namespace, wire.name, containers, CPUSet(wire.cpu_ids or ()), _memory(wire.memory))
+
+
+def _container(wire: _Container) -> ContainerResources:
+    held = {resource: tuple(sorted(one.id for one in some)) for resource, some in _devices(wire.devices).items()}
+    return ContainerResources(wire.name, CPUSet(wire.cpu_ids or ()), _memory(wire.memory), held)
 
 
 def allocatable_from_wire(answer: object, where: str = "GetAllocatableResources") -> Allocatable:
@@ -187,12 +177,8 @@ def _nodes(topology: _Topology | None) -> tuple[int, ...]:
 
 
 def _memory(blocks: Iterable[_Memory] | None) -> tuple[MemoryBlock, ...]:
-    return tuple(
-        sorted(
-            (MemoryBlock(_nodes(one.topology), one.memory_type, one.size) for one in blocks or ()),
-            key=lambda block: (block.type, block.numa_nodes),
-        )
-    )
+    found = [MemoryBlock(_nodes(one.topology), one.memory_type, one.size) for one in blocks or ()]
+    return tuple(sorted(found, key=lambda block: (block.type, block.numa_nodes)))
 
 
 def _devices(entries: Iterable[_Devices] | None) -> dict[str, tuple[Device, ...]]:

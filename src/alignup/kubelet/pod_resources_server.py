@@ -106,12 +106,9 @@ def _handlers(tell: Callable[[], Told], loop: asyncio.AbstractEventLoop) -> grpc
 
 
 def _pod(pod: PodResources, devices: Mapping[str, Iterable[Device]]) -> wire.PodResources:
+    containers, memory = [_container(one, devices) for one in pod.containers], _memory(pod.memory)
     return wire.PodResources(
-        name=pod.name,
-        namespace=pod.namespace,
-        containers=[_container(one, devices) for one in pod.containers],
-        cpu_ids=pod.cpus,
-        memory=_memory(pod.memory),
+        name=pod.name, namespace=pod.namespace, containers=containers, cpu_ids=pod.cpus, memory=memory
     )
 
 

@@ -306,8 +306,7 @@ def _devices(records: NodeRecords) -> dict[str, tuple[Device, ...]]:
     checkpoint = records.state.devices
     if records.allocatable is not None:
         # a resource that is registered and has no healthy device is not in the answer
-        known = dict.fromkeys(checkpoint.registered if checkpoint else (), ())
-        return {**known, **records.allocatable.devices}
+        return {**dict.fromkeys(checkpoint.registered if checkpoint else (), ()), **records.allocatable.devices}
     if checkpoint is None:
         return {}
     held = devices_near(
@@ -535,26 +534,14 @@ def _shares(state: MemoryState, position: Mapping[int, int]) -> dict[tuple[str, 
 def held_pod(uid: str, namespace: str, name: str, containers: Iterable[str], state: KubeletState) -> Pod:
     """Return a pod of which no manifest is known: its requests are what it holds."""
     devices = state.device_ids()
-    return Pod(
-        uid,
-        name,
-        namespace,
-        containers=tuple(_held_container(state, uid, one, devices.get((uid, one), {})) for one in containers),
-        qos=QOSClass.GUARANTEED,
-        pod_level=PodLevel.MANAGED if state.is_whole(uid) else PodLevel.IGNORED,
-    )
+    held = tuple(_held_container(state, uid, one, devices.get((uid, one), {})) for one in containers)
+    level = PodLevel.MANAGED if state.is_whole(uid) else PodLevel.IGNORED
+    return Pod(uid, name, namespace, containers=held, qos=QOSClass.GUARANTEED, pod_level=level)
 
 
 def _held_container(state: KubeletState, uid: str, name: str, devices: Mapping[str, Sequence[str]]) -> Container:
     cpus = len(state.cpus(uid, name) or ())
-    memory = {block.type: block.size for block in state.blocks(uid, name)}
-    counts = {resource: len(ids) for resource, ids in devices.items()}
-    amounts = {**({"cpu": 1000 * cpus} if cpus else {}), **memory, **counts}
-    return Container(
-        name,
-        amounts,
-        amounts,
-        exclusive_cpus=cpus,
-        memory=tuple(sorted(memory.items())),
-        devices=tuple(sorted(counts.items())),
-    )
+    memory = tuple(sorted({block.type: block.size for block in state.blocks(uid, name)}.items()))
+    counts = tuple(sorted((resource, len(ids)) for resource, ids in devices.items()))
+    amounts = dict((*((("cpu", 1000 * cpus),) if cpus else ()), *memory, *counts))
+    return Container(name, amounts, amounts, exclusive_cpus=cpus, memory=memory, devices=counts)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from alignup.errors import InputError
 from alignup.kubelet.processes import Process, sees_device
 from alignup.machine.cpuset import CPUSet
-from alignup.records import Record, json_fields
+from alignup.records import Record
 from alignup.text.byte_sizes import short_bytes
 
 if TYPE_CHECKING:
@@ -50,10 +50,6 @@ class Misplaced(Record):
     name: str
     """The container's or lease's."""
     text: str
-
-    def to_dict(self) -> dict[str, str | int]:
-        """Return the finding in JSON's types."""
-        return json_fields(self)
 
 
 def seats_of_kubelet(found: KubeletNode, processes: Iterable[Process]) -> dict[int, Seat]:
@@ -119,16 +115,10 @@ def seats_of_leases(leases: Iterable[LeaseRecord], processes: Iterable[Process])
         leases: all there are.
         processes: all that run.
     """
-    seats = {
-        lease.process.pid: Seat(
-            lease.name,
-            lease.cpus or None,
-            True,
-            frozenset(share.numa_node for share in lease.memory),
-            must_be_confined=False,
-        )
-        for lease in leases
-    }
+    seats = {}
+    for lease in leases:
+        nodes = frozenset(share.numa_node for share in lease.memory)
+        seats[lease.process.pid] = Seat(lease.name, lease.cpus or None, True, nodes, must_be_confined=False)
     parents = {process.pid: process.parent for process in processes}
     for pid in parents:
         line = [pid]

@@ -55,8 +55,7 @@ def effective_gates(
     Raises:
         ConfigError: a gate is locked, or not known to this release; the kubelet's words.
     """
-    known = _manager_gates(version)
-    on = _all_gates(given or {}, known)
+    on = _all_gates(given or {}, _manager_gates(version))
     if given is None:
         return on | dict.fromkeys(OPTION_GATES, True) if option_gates_on else on
     for complaint in _complaints({name: given[name] for name in MANAGER_GATES if name in given}, version):

@@ -104,15 +104,12 @@ def _claims(spec: PodSpecWire, status: PodStatusWire | None) -> tuple[PodClaim, 
         for container in (*(spec.init_containers or ()), *(spec.containers or ()))
         for use in (container.resources and container.resources.claims) or ()
     }
-    return tuple(
-        PodClaim(
-            one.name,
-            one.resource_claim_name or made.get(one.name) or "",
-            one.resource_claim_template_name or "",
-            tuple(sorted(container for name, container in uses if name == one.name)),
-        )
-        for one in spec.resource_claims or ()
-    )
+    found = []
+    for one in spec.resource_claims or ():
+        users = tuple(sorted(container for name, container in uses if name == one.name))
+        claim, template = one.resource_claim_name or made.get(one.name) or "", one.resource_claim_template_name or ""
+        found.append(PodClaim(one.name, claim, template, users))
+    return tuple(found)
 
 
 @cache
@@ -187,8 +184,7 @@ def _allocated(status: PodStatusWire, wishes: Iterable[Wish], before: str) -> di
         for index, one in enumerate(statuses or ()):
             if one.name not in requests or one.allocated_resources is None:
                 continue
-            where = f"{before}status.{kind}[{index}].allocatedResources"
-            amounts = _quantities(one.allocated_resources, where)
+            amounts = _quantities(one.allocated_resources, f"{before}status.{kind}[{index}].allocatedResources")
             if amounts != requests[one.name]:
                 found[one.name] = amounts
     return found

@@ -260,13 +260,8 @@ def meets(value: str | None, operator: str, listed: Sequence[Any]) -> bool:
 
 def _preemption(pod: Pod, others: Sequence[Pod], lacking: dict[str, int]) -> Misfit:
     """Return whom a kubelet evicts to admit a critical pod, or that it finds nobody."""
-    by_class: dict[QOSClass, list[Pod]] = {one: [] for one in QOSClass}
-    for other in others:
-        if _is_preemptable(pod, other):
-            by_class[other.qos].append(other)
-    best_effort, burstable, guaranteed = (
-        by_class[one] for one in (QOSClass.BEST_EFFORT, QOSClass.BURSTABLE, QOSClass.GUARANTEED)
-    )
+    candidates = [other for other in others if _is_preemptable(pod, other)]
+    guaranteed, burstable, best_effort = ([one for one in candidates if one.qos is kind] for kind in QOSClass)
     left = _less(lacking, [*best_effort, *burstable, *guaranteed])
     if left:
         listed = "".join(f"(res: {name}, q: {amount}), " for name, amount in left.items())
@@ -279,8 +274,7 @@ def _preemption(pod: Pod, others: Sequence[Pod], lacking: dict[str, int]) -> Mis
     # each class gives only what the lower ones, all of them evicted, would not
     first = _nearest(guaranteed, _less(lacking, [*best_effort, *burstable]))
     second = _nearest(burstable, _less(lacking, [*best_effort, *first]))
-    third = _nearest(best_effort, _less(lacking, [*second, *first]))
-    return Misfit(preempted=(*third, *second, *first))
+    return Misfit(preempted=(*_nearest(best_effort, _less(lacking, [*second, *first])), *second, *first))
 
 
 def _is_preemptable(pod: Pod, other: Pod) -> bool:

@@ -48,13 +48,9 @@ def node_object(data: object, where: str = "nodeObject") -> NodeObject:
     metadata = wire.metadata or MetadataWire()
     status = wire.status or NodeStatusWire()
     info = status.node_info or NodeInfoWire()
-    return NodeObject(
-        metadata.name or "",
-        metadata.labels or {},
-        info.kubelet_version or None,
-        {
-            name: in_units(name, parse_quantity(value, f"{where}.status.allocatable", name))
-            for name, value in (status.allocatable or {}).items()
-        },
-        tuple((wire.spec or NodeSpecWire()).taints or ()),
-    )
+    amounts = {
+        name: in_units(name, parse_quantity(value, f"{where}.status.allocatable", name))
+        for name, value in (status.allocatable or {}).items()
+    }
+    taints = tuple((wire.spec or NodeSpecWire()).taints or ())
+    return NodeObject(metadata.name or "", metadata.labels or {}, info.kubelet_version or None, amounts, taints)

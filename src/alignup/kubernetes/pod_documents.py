@@ -253,8 +253,7 @@ def _templates(value: object, place: str, name: str, count: int, level: int = 0)
         if key in {"status", "metadata"} or not isinstance(key, str):
             continue
         told = _name_of(key) if place.endswith("ReplicaSpecs") or key.endswith("Template") else ""
-        members = _members(value, key)
-        yield from _templates(part, f"{before}{key}", told or name, own_count * members, level + 1)
+        yield from _templates(part, f"{before}{key}", told or name, own_count * _members(value, key), level + 1)
 
 
 def _own_template(document: Mapping[str, Any], kind: str, place: str) -> _Template:
@@ -274,8 +273,7 @@ def _own_template(document: Mapping[str, Any], kind: str, place: str) -> _Templa
 
 def _named(metadata: Mapping[str, Any]) -> str:
     """Return namespace and name as warnings have them."""
-    name = metadata.get("name") or metadata.get("generateName") or "?"
-    return f"{metadata.get('namespace') or 'default'}/{name}"
+    return f"{metadata.get('namespace') or 'default'}/{metadata.get('name') or metadata.get('generateName') or '?'}"
 
 
 def _name_of(key: str) -> str:
@@ -317,8 +315,7 @@ def _made(document: Mapping[str, Any], template: _Template, kind: str, *, alone:
     manifest = {"metadata": {**metadata, **names, "uid": None}, "spec": template.manifest.get("spec")}
     if template.count > MOST_REPLICAS:
         raise InputError.at(template.place, f"at most {MOST_REPLICAS} pods of one template", template.count)
-    whose = f"{kind} {_named(own)}"
-    _warn_of_keys(template.manifest, template.place, whose)
+    _warn_of_keys(template.manifest, template.place, f"{kind} {_named(own)}")
     pod = pod_from_manifest(manifest, template.place)
     return PodDocument(
         pod,
@@ -403,8 +400,7 @@ def live_pods(
         return alive
     kept = [one for one in alive if one.node_name in {"", node_name}]
     if len(kept) < len(alive):
-        others = len(alive) - len(kept)
-        warn(f"{counted(others, 'pod')} of other nodes than {node_name} ignored")
+        warn(f"{counted(len(alive) - len(kept), 'pod')} of other nodes than {node_name} ignored")
     return kept
 
 

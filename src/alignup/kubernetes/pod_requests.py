@@ -94,20 +94,15 @@ def _read_pod(source: PodSource, reading: PodReading) -> Pod:
     """Return the record of a pod as some kubelets read it."""
     level = _level(source, reading)
     # resources without an entry can decide the class, and nothing else
-    is_empty = level is None or not (level.requests or level.limits)
-    pod_level = PodLevel.IGNORED if is_empty else reading.pod_level
+    pod_level = reading.pod_level if level is not None and (level.requests or level.limits) else PodLevel.IGNORED
     deciding = [*source.init_wishes, *source.wishes] if level is None else [level]
     qos = source.stored_qos or qos_class([(one.requests, one.limits) for one in deciding])
     is_managed = pod_level is PodLevel.MANAGED
     is_exclusive = qos is QOSClass.GUARANTEED and pod_level is not PodLevel.SHARES
-    found = [
-        _container(
-            wish,
-            is_exclusive and not (is_managed and not is_guaranteed(wish)),
-            _from_status(wish, source.allocated, reading) if source.allocated else None,
-        )
-        for wish in (*source.init_wishes, *source.wishes)
-    ]
+    found = []
+    for wish in (*source.init_wishes, *source.wishes):
+        status = _from_status(wish, source.allocated, reading) if source.allocated else None
+        found.append(_container(wish, is_exclusive and not (is_managed and not is_guaranteed(wish)), status))
     first = len(source.init_wishes)
     init_containers, containers = tuple(found[:first]), tuple(found[first:])
     exclusive_cpus, memory, devices = effective_request(init_containers, containers)
@@ -191,8 +186,7 @@ def _fill_in_requests(level: Wish, source: PodSource, *, by_api_server: bool) ->
 
     A pod without limits of its own gets requests by `by_api_server` only.
     """
-    limited = peak(source.init_wishes, source.wishes, lambda one: one.limits.items())
-    for resource, amount in limited.items():
+    for resource, amount in peak(source.init_wishes, source.wishes, lambda one: one.limits.items()).items():
         if is_hugepages(resource) and resource not in level.requests:
             level.limits.setdefault(resource, amount)
     if not (level.limits or by_api_server):

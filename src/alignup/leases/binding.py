@@ -74,11 +74,8 @@ def memory_nodes(lease: LeaseRecord, machine: Machine) -> tuple[int, ...]:
     if lease.policy == _UNALIGNED:
         return ()
     cpus = int(lease.cpus)
-    return tuple(
-        node.id
-        for node, there in zip(machine.numa_nodes, machine.node_cpus, strict=True)
-        if there & cpus and node.memory
-    )
+    nodes = zip(machine.numa_nodes, machine.node_cpus, strict=True)
+    return tuple(node.id for node, there in nodes if there & cpus and node.memory)
 
 
 def bind(cpus: CPUSet, numa_nodes: Iterable[int], *, strict: bool) -> tuple[Binding, str]:
@@ -146,14 +143,10 @@ def bind_memory(numa_nodes: Iterable[int], *, strict: bool) -> str:
     """
     nodes = sorted(numa_nodes)
     mask = sum(1 << node for node in nodes)
-    if strict:
-        failed = _set_memory_policy(_MPOL_BIND, mask)
-    elif len(nodes) == 1:
-        failed = _set_memory_policy(_MPOL_PREFERRED, mask)
-    else:
-        failed = _set_memory_policy(_MPOL_PREFERRED_MANY, mask)
-        if failed == errno.EINVAL:
-            failed = _set_memory_policy(_MPOL_PREFERRED, 1 << nodes[0])
+    mode = _MPOL_BIND if strict else _MPOL_PREFERRED if len(nodes) == 1 else _MPOL_PREFERRED_MANY
+    failed = _set_memory_policy(mode, mask)
+    if failed == errno.EINVAL and mode == _MPOL_PREFERRED_MANY:
+        failed = _set_memory_policy(_MPOL_PREFERRED, 1 << nodes[0])
     if not failed:
         return ""
     where = f"NUMA node{'s' if len(nodes) > 1 else ''} {','.join(map(str, nodes))}"

@@ -19,7 +19,6 @@ from alignup.processes.identity import identify
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from types import TracebackType
 
     from alignup.leases.agent_client import AgentSource
     from alignup.leases.agent_messages import Grant
@@ -124,9 +123,7 @@ class Lease:
         self._check_held()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
     def __del__(self) -> None:
@@ -233,7 +230,7 @@ def _take(request: Request, source: FileSource | AgentSource, wait: float | None
         claim = Claim(
             request,
             identify(os.getpid()),
-            command=_text(" ".join(sys.orig_argv))[:100] or "python",
+            command=" ".join(sys.orig_argv).encode("utf-8", "backslashreplace").decode()[:100] or "python",
             name=f"python-{os.getpid()}",
             show=lambda lease, machine, state: show_evidence(evidence_of(lease, machine, state), evidence),
         )
@@ -242,11 +239,6 @@ def _take(request: Request, source: FileSource | AgentSource, wait: float | None
         if evidence is not None:
             os.close(evidence)
         raise
-
-
-def _text(words: str) -> str:
-    """Return words that need not be UTF-8 as text that is."""
-    return words.encode("utf-8", "backslashreplace").decode()
 
 
 def _warn(sentence: str) -> None:

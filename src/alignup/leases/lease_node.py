@@ -125,29 +125,34 @@ class LeaseNode:
         Raises:
             AllocationError: another lease has some of it; nothing was noted.
         """
-        node = self._node
-        try:
-            if node.memory is not None and lease.memory:
-                node.memory.adopt(lease.id, _CONTAINER, lease.memory_by_node, f"{_LEASE}/{id_words(lease.id)}")
-            self._adopt(lease.id, lease.cpus, lease.devices)
-        except AllocationError:
-            self.release(lease.id)
-            raise
+        self._adopt(lease.id, lease.cpus, lease.devices, lease.memory_by_node)
 
-    def _adopt(self, lease_id: str, cpus: CPUSet, devices: Mapping[str, tuple[str, ...]]) -> None:
-        """Note CPUs and devices as held.
+    def _adopt(
+        self,
+        lease_id: str,
+        cpus: CPUSet,
+        devices: Mapping[str, tuple[str, ...]],
+        memory: Mapping[str, Mapping[int, int]],
+    ) -> None:
+        """Note CPUs, devices and memory by type and kernel node id as held.
 
         Raises:
-            AllocationError: another lease has some of them; others may be noted.
+            AllocationError: another lease has some of them; the lease holds nothing.
         """
         node = self._node
-        if node.cpu is not None and cpus:
-            node.cpu.adopt(lease_id, _CONTAINER, int(cpus))
         known = {name: ids for name, ids in devices.items() if name in self._inventory}
-        if node.devices is not None and known:
-            node.devices.adopt(lease_id, _CONTAINER, known)
-        if node.claims is not None:
-            node.claims.adopt(lease_id, {name: ids for name, ids in devices.items() if name.startswith(CLAIM)})
+        try:
+            if node.memory is not None and memory:
+                node.memory.adopt(lease_id, _CONTAINER, memory, f"{_LEASE}/{id_words(lease_id)}")
+            if node.cpu is not None and cpus:
+                node.cpu.adopt(lease_id, _CONTAINER, int(cpus))
+            if node.devices is not None and known:
+                node.devices.adopt(lease_id, _CONTAINER, known)
+            if node.claims is not None:
+                node.claims.adopt(lease_id, {name: ids for name, ids in devices.items() if name.startswith(CLAIM)})
+        except AllocationError:
+            self.release(lease_id)
+            raise
 
     def release(self, lease_id: str) -> None:
         """Take back what a lease holds; nothing if it is not known."""
@@ -172,8 +177,7 @@ class LeaseNode:
         if request.part is None:
             cpus, devices = self._admit(request, tenant)
         else:
-            part = self.part_of(request)
-            cpus, devices = self._take_part(request, tenant, leases, part)
+            cpus, devices = self._take_part(request, tenant, leases, self.part_of(request))
         memory = self._node.memory
         shares = {} if memory is None else memory.shares(tenant.lease_id, _CONTAINER)
         return LeaseRecord(
@@ -186,7 +190,7 @@ class LeaseNode:
             taken_at=int(time.time()),
             numa_nodes=self._numa_nodes(cpus, shares, devices),
             memory=tuple(
-                MemoryShare(numa_id, kind, size) for kind, taken in shares.items() for numa_id, size in taken.items()
+                MemoryShare(node, kind, size) for kind, taken in shares.items() for node, size in taken.items()
             ),
             devices={resource: ids for resource, ids in devices.items() if ids},
         )
@@ -274,11 +278,7 @@ class LeaseNode:
             container = Container(_CONTAINER, memory=((_MEMORY, request.memory),))
             pod = Pod(uid=tenant.lease_id, name=id_words(tenant.lease_id), namespace=_LEASE, containers=(container,))
             node.memory.allocate(pod, container, TopologyHint(mask, True))
-        try:
-            self._adopt(tenant.lease_id, part.cpus, part.devices)
-        except AllocationError:
-            self.release(tenant.lease_id)
-            raise
+        self._adopt(tenant.lease_id, part.cpus, part.devices, {})
         return part.cpus, part.devices
 
     def _numa_nodes(
@@ -296,17 +296,12 @@ class LeaseNode:
         """Return the nodes that some devices are near to."""
         known = self._node.claims
         near = {} if known is None else {"/".join(one): nodes[:1] for one, nodes in known.near.items()}
-        return {
-            numa_id
-            for resource, ids in devices.items()
-            for identity, nodes in (
-                near.items()
-                if resource.startswith(CLAIM)
-                else ((one.id, one.numa_nodes) for one in self._inventory[resource])
-            )
-            if identity in ids
-            for numa_id in nodes or ()
-        }
+        found: set[int] = set()
+        for resource, ids in devices.items():
+            listed = () if resource.startswith(CLAIM) else self._inventory[resource]
+            places = {**near, **{one.id: one.numa_nodes for one in listed}}
+            found.update(*(places.get(identity) or () for identity in ids))
+        return found
 
 
 def _for_leases(known: Resources) -> Resources:
@@ -333,16 +328,10 @@ def cut(
     parts = cut_machine(site, inventory, count, cpus_per_part * threads, devices)
     if threads > 1:
         parts = tuple(replace(part, cpus=site.bound(part.cpus)) for part in parts)
+    cuda = [cuda_variables(part.devices, inventory, site.machine) for part in parts]
     return tuple(
-        KnownPart(
-            part.rank,
-            part.cpus,
-            part.numa_nodes,
-            part.memory,
-            dict(part.devices),
-            cuda_variables(part.devices, inventory, site.machine),
-        )
-        for part in parts
+        KnownPart(part.rank, part.cpus, part.numa_nodes, part.memory, dict(part.devices), variables)
+        for part, variables in zip(parts, cuda, strict=True)
     )
 
 

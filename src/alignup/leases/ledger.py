@@ -121,19 +121,16 @@ class Users:
             self._holdings[uid].waiting.discard(lease_id)
             self._forget_idle(uid)
 
-    def check(self, uid: int, lease: LeaseRecord, *, alone: bool = False) -> None:
-        """Reject a lease by which a user would exceed a limit; root has none.
+    def excess(self, uid: int, lease: LeaseRecord, *, alone: bool = False) -> str:
+        """Return which limit a user would exceed by a lease, as a sentence; empty: none. Root has no limits.
 
         Args:
             uid: the user.
             lease: one that has not been added.
             alone: as if the user held nothing else.
-
-        Raises:
-            AllocationError: it would.
         """
         if uid == _ROOT:
-            return
+            return ""
         limits, held = self._limits, _NOTHING if alone else self.of(uid)
         wanted: list[tuple[str, int, int | None]] = [
             ("leases", len(held.leases) + 1, limits.leases),
@@ -146,7 +143,8 @@ class Users:
         ]
         for what, amount, most in wanted:
             if most is not None and amount > most:
-                raise AllocationError(f"{amount} {what} are more than the {most} that one user may have")
+                return f"{amount} {what} are more than the {most} that one user may have"
+        return ""
 
     def _forget_idle(self, uid: int) -> None:
         held = self._holdings[uid]
@@ -432,11 +430,9 @@ class Ledger:
         # None is whose ledger it is: as in a file, which has one user
         uid = None if claim.uid == self._owner else claim.uid
         lease = msgspec.structs.replace(lease, keeper=claim.keeper, uid=uid)
-        try:
-            self._users.check(claim.uid, lease)
-        except AllocationError:
+        if excess := self._users.excess(claim.uid, lease):
             self._node.release(lease.id)
-            raise
+            raise AllocationError(excess)
         self._pending.add(lease.id)
         self._note(lease)
         return lease
@@ -474,21 +470,15 @@ class Ledger:
             lease = node.place(claim.request, Tenant("", "", claim.holder, ""))
         except AllocationError as error:
             raise AllocationError(f"{error.detail}{self._limit(claim)}", error.reason) from None
-        self._users.check(claim.uid, lease, alone=True)
+        if excess := self._users.excess(claim.uid, lease, alone=True):
+            raise AllocationError(excess)
 
     def _limits_of(self, waiter: Waiter) -> tuple[object, Callable[[LeaseRecord], bool]]:
         """Return what decides on a waiter beside the leases, and whether a lease is within its user's limits."""
         uid = self.owner_of(waiter)
         held = self._users.of(uid)
-
-        def fits(lease: LeaseRecord) -> bool:
-            try:
-                self._users.check(uid, lease)
-            except AllocationError:
-                return False
-            return True
-
-        return (len(held.leases), held.cpus, held.memory, dict(held.devices), self._reports), fits
+        state = (len(held.leases), held.cpus, held.memory, dict(held.devices), self._reports)
+        return state, lambda lease: not self._users.excess(uid, lease)
 
     def _behind(self, ahead: Sequence[Waiter], uid: int) -> AllocationError:
         """Return the refusal of a request that others came before."""

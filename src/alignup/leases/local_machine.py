@@ -22,6 +22,7 @@ from alignup.machine.numa_node import NumaNode, cores_within
 from alignup.machine.nvidia import GPU_RESOURCE
 from alignup.processes.identity import host_identity
 from alignup.records import Record, field, replace
+from alignup.text.byte_sizes import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -208,13 +209,10 @@ def fingerprint(machine: Machine, *, is_here: bool) -> str:
         return f"host {host}"
     import zlib  # noqa: PLC0415  # seldom used
 
-    nodes = " ".join(
-        f"{node.id}:{cpus:x}:{0 if is_here else node.memory}"
-        for node, cpus in zip(machine.numa_nodes, machine.node_cpus, strict=True)
-    )
-    return f"nodes {zlib.crc32(nodes.encode()):08x}"
+    nodes = zip(machine.numa_nodes, machine.node_cpus, strict=True)
+    text = " ".join(f"{node.id}:{cpus:x}:{0 if is_here else node.memory}" for node, cpus in nodes)
+    return f"nodes {zlib.crc32(text.encode()):08x}"
 
 
 def _description(machine: Machine) -> str:
-    nodes = len(machine.numa_nodes)
-    return f"{machine.cpu_count} CPUs, {nodes} NUMA node{'s' if nodes > 1 else ''}"
+    return f"{machine.cpu_count} CPUs, {counted(len(machine.numa_nodes), 'NUMA node')}"

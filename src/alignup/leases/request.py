@@ -127,8 +127,7 @@ def request_of(waiter: Waiter) -> Request | None:
     if not waiter.policy:
         return None
     part = None if waiter.part is None else PartOf(*waiter.part)
-    counts = tuple(sorted(waiter.devices.items()))
-    return Request(waiter.cpus, waiter.memory, counts, waiter.policy, part=part)
+    return Request(waiter.cpus, waiter.memory, tuple(sorted(waiter.devices.items())), waiter.policy, part=part)
 
 
 def make_request(

@@ -169,8 +169,7 @@ def acquire(file: LeaseFile, site: Site, claim: Claim, wait: float | None = None
                 return _attempt(file, site, claim, queues=True)
             except _QueuedError as refusal:
                 if time.monotonic() >= deadline:
-                    words = f"{refusal.detail} (waited for {wait:g} s)"
-                    raise AllocationError(words, refusal.reason) from None
+                    raise AllocationError(f"{refusal.detail} (waited for {wait:g} s)", refusal.reason) from None
             _sleep(file.path, stamp, deadline)
     except BaseException:
         with suppress(AlignupError), file.change() as change:
@@ -230,8 +229,7 @@ def _ledger(site: Site, claim: Claim) -> Ledger:
     from alignup.kubernetes.versions import NEWEST  # noqa: PLC0415  # startup counts
     from alignup.leases.ledger import Ledger, Limits  # noqa: PLC0415  # as above
 
-    limits = Limits(leases=None, waiting=None)
-    ledger = Ledger(site, limits, claim.uid, claim.request.kubelet_version or NEWEST)
+    ledger = Ledger(site, Limits(leases=None, waiting=None), claim.uid, claim.request.kubelet_version or NEWEST)
     if claim.request.part is not None:
         ledger.node.part_of(claim.request)
     return ledger

@@ -152,11 +152,8 @@ class PassingRules:
     def _own_leases(self, waiter: Waiter) -> list[LeaseRecord]:
         """Return the leases that do not end while a process waits: its own, and those of the processes above it."""
         above = set(waiter.ancestors)
-        return [
-            lease
-            for lease in (self._leases.values() if above else ())
-            if any((one.pid, one.start_time) in above for one in lease.processes)
-        ]
+        leases = self._leases.values() if above else ()
+        return [lease for lease in leases if any((one.pid, one.start_time) in above for one in lease.processes)]
 
     def _ways_to_start(self, node: LeaseNode, first: Waiter, ids: list[str]) -> list[frozenset[str]] | None:
         """Return the smallest sets of leases whose end lets a request in, by trial; None: too many to tell."""

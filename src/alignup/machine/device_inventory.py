@@ -104,20 +104,13 @@ def decode_preferred_sets(
 
 def inventory_to_dict(inventory: Mapping[str, Sequence[Device]]) -> dict[str, list[dict[str, Any]]]:
     """Return plain data for JSON that `decode_inventory` reads back to an equal inventory."""
-    return {
-        resource: [
-            {
-                "id": device.id,
-                "numa": None
-                if (nodes := (NOWHERE,) if device.is_astray else device.numa_nodes) is None
-                else list(nodes),
-                **({} if device.healthy else {"healthy": False}),
-                **({"pci": device.pci} if device.pci else {}),
-            }
-            for device in devices
-        ]
-        for resource, devices in inventory.items()
-    }
+    return {resource: list(map(_device_to_dict, devices)) for resource, devices in inventory.items()}
+
+
+def _device_to_dict(device: Device) -> dict[str, Any]:
+    nodes = (NOWHERE,) if device.is_astray else device.numa_nodes
+    told: dict[str, Any] = {"id": device.id, "numa": None if nodes is None else list(nodes)}
+    return told | ({} if device.healthy else {"healthy": False}) | ({"pci": device.pci} if device.pci else {})
 
 
 def checked_devices(devices: Iterable[Device], machine: Machine, where: str) -> tuple[Device, ...]:
@@ -234,17 +227,9 @@ def near_cpu_nodes(machine: Machine, inventory: Mapping[str, Sequence[Device]]) 
     Raises:
         InputError: a device is near a node that the machine does not have.
     """
-    return {
-        resource: tuple(
-            device
-            if device.numa_nodes is None
-            else replace(
-                device,
-                numa_nodes=tuple(
-                    sorted({near for node in device.numa_nodes for near in nearest_cpu_nodes(machine, node)})
-                ),
-            )
-            for device in devices
-        )
-        for resource, devices in inventory.items()
-    }
+
+    def placed(device: Device) -> Device:
+        near = {one for node in device.numa_nodes or () for one in nearest_cpu_nodes(machine, node)}
+        return device if device.numa_nodes is None else replace(device, numa_nodes=tuple(sorted(near)))
+
+    return {resource: tuple(map(placed, devices)) for resource, devices in inventory.items()}

@@ -213,9 +213,7 @@ def _with_gpus(loaded: LoadedMachine, ask: AskDriver, tell: Callable[[str], None
     """Return a machine with the GPUs that the driver knows, where it is to be asked for them."""
     from alignup.machine.nvidia import GPU_RESOURCE, has_gpus, read_gpus  # noqa: PLC0415  # seldom used
 
-    if ask != "always" and GPU_RESOURCE in loaded.devices:
-        return loaded
-    if ask == "if there" and not has_gpus(loaded.machine):
+    if (ask != "always" and GPU_RESOURCE in loaded.devices) or (ask == "if there" and not has_gpus(loaded.machine)):
         return loaded
     try:
         gpus = read_gpus(loaded.machine)

@@ -352,13 +352,9 @@ def _numa_node(wire: NumaNodeWire, ids: list[int], where: str) -> NumaNode:
     taken = sum(record.size_bytes * record.count for record in pages.values())
     if taken > wire.memory:
         raise InputError.at(f"{where}.memory", f"memory for its hugepages ({taken} bytes)", wire.memory)
-    return NumaNode(
-        id=wire.id,
-        memory=wire.memory,
-        cores=tuple(sorted(map(_core, wire.cores), key=lambda core: core.cpus[0])),
-        hugepages=tuple(pages[size] for size in sorted(pages)),
-        distances=_row(wire.distances, ids, where),
-    )
+    cores = tuple(sorted(map(_core, wire.cores), key=lambda core: core.cpus[0]))
+    hugepages = tuple(pages[size] for size in sorted(pages))
+    return NumaNode(wire.id, wire.memory, cores, hugepages, _row(wire.distances, ids, where))
 
 
 def _core(wire: CoreWire) -> Core:
@@ -401,10 +397,8 @@ def _numa_node_to_dict(node: NumaNode, ids: tuple[int, ...]) -> dict[str, Any]:
         "cores": list(map(_core_to_dict, node.cores)),
     }
     if node.distances:
-        row = [UNREACHABLE] * (ids[-1] + 1)
-        for numa_id, distance in zip(ids, node.distances, strict=True):
-            row[numa_id] = distance
-        described["distances"] = row
+        known = dict(zip(ids, node.distances, strict=True))
+        described["distances"] = [known.get(numa_id, UNREACHABLE) for numa_id in range(ids[-1] + 1)]
     return described
 
 

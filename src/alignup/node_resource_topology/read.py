@@ -32,6 +32,7 @@ from alignup.machine.device_inventory import Device
 from alignup.machine.machine import MEMORY_LIMIT, NUMA_NODE_LIMIT, Machine
 from alignup.machine.numa_node import Core, HugePages, NumaNode
 from alignup.node import Node
+from alignup.node_resource_topology.write import POLICY_NAMES
 from alignup.records import Record, replace
 from alignup.text.documents import read_documents
 from alignup.text.json_text import decode_json
@@ -41,12 +42,7 @@ from alignup.trusted_files import system_errors
 _KIND: Final = "NodeResourceTopology"
 _NODE_KIND: Final = "Node"
 _GROUP: Final = "topology.node.k8s.io"
-_LEGACY_NAMES: Final = {
-    "SingleNUMANode": "single-numa-node",
-    "BestEffort": "best-effort",
-    "Restricted": "restricted",
-    "None": "none",
-}
+_LEGACY_NAMES: Final = {"None": "none", **{word: policy for policy, word in POLICY_NAMES.items()}}
 
 
 class Attribute(msgspec.Struct):
@@ -451,15 +447,9 @@ def _machine(known: NodeAmounts) -> tuple[Machine, CPUSet]:
             for record in [HugePages.parse(kind.removeprefix("hugepages-"), 0)]
         )
         memory = known.resources.get(_MEMORY, (nothing, nothing))[1][zone] + (_PAGE if zone == 0 else 0)
-        nodes.append(
-            NumaNode(
-                id=zone,
-                memory=memory + sum(record.size_bytes * record.count for record in pages),
-                cores=tuple(Core((number,), zone) for number in range(cpu, cpu + count)),
-                hugepages=pages,
-                distances=known.distances[zone] if known.distances else (),
-            )
-        )
+        memory += sum(record.size_bytes * record.count for record in pages)
+        cores = tuple(Core((number,), zone) for number in range(cpu, cpu + count))
+        nodes.append(NumaNode(zone, memory, cores, pages, known.distances[zone] if known.distances else ()))
         cpu += count
     return Machine(tuple(nodes)), CPUSet(reserved)
 
@@ -468,8 +458,7 @@ def _config(known: NodeAmounts, reserved_cpus: CPUSet, version: KubeletVersion) 
     """Return the configuration under which exactly what is free can be given away."""
     kubelet: dict[str, Any] = {"topologyManagerPolicy": known.policy, "topologyManagerScope": known.scope}
     if known.numa_nodes > DEFAULT_MAXIMUM:
-        maximum = {"max-allowable-numa-nodes": str(known.numa_nodes)}
-        kubelet["topologyManagerPolicyOptions"] = maximum
+        kubelet["topologyManagerPolicyOptions"] = {"max-allowable-numa-nodes": str(known.numa_nodes)}
     if "cpu" in known.resources:
         kubelet |= {"cpuManagerPolicy": "static", "reservedSystemCPUs": str(reserved_cpus)}
     if known.memory:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from alignup.kubelet.read import KubeletNode
     from alignup.node import Node
 
-_POLICY_NAMES: Final = {"single-numa-node": "SingleNUMANode", "restricted": "Restricted", "best-effort": "BestEffort"}
+POLICY_NAMES: Final = {"single-numa-node": "SingleNUMANode", "restricted": "Restricted", "best-effort": "BestEffort"}
 """The first part of the words of `topologyPolicies`; the scope is the second."""
 
 
@@ -51,7 +51,7 @@ def topology_object(name: str, node: Node, pods: Iterable[Any] | None = None) ->
         "apiVersion": "topology.node.k8s.io/v1alpha2",
         "kind": "NodeResourceTopology",
         "metadata": {"name": name},
-        "topologyPolicies": [f"{_POLICY_NAMES[policy]}{level}" if policy in _POLICY_NAMES else "None"],
+        "topologyPolicies": [f"{POLICY_NAMES[policy]}{level}" if policy in POLICY_NAMES else "None"],
         "attributes": [{"name": key, "value": value} for key, value in attributes.items()],
         "zones": list(_zones(node)),
     }

@@ -20,8 +20,6 @@ from alignup.topology_manager.provider import HintProvider
 from alignup.topology_manager.scope import Refusal, Scope, Store, make_scope
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from alignup.kubernetes.pod import Pod
     from alignup.topology_manager.hints import TopologyHint
     from alignup.topology_manager.policy import Policy
@@ -307,9 +305,7 @@ class ManagerLock:
         self._lock.acquire()
         self.changes.begin()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.changes.end()
         self._lock.release()
 

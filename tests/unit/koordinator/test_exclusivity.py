@@ -6,17 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from alignup.koordinator.node_policies import NOTHING_AVOIDED, Avoidance, permitted, rounds
 from alignup.koordinator.occupancy import (
-    NOTHING_AVOIDED,
     NOTHING_HELD,
-    Avoidance,
     Occupancy,
     document_score,
     exclusivity_sentence,
     holding_words,
     mixes,
-    permitted,
-    rounds,
 )
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint, feasible_hints
 

@@ -13,6 +13,7 @@ from alignup.kubelet.check import check_node
 from alignup.kubelet.layout import FolderFiles, open_node
 from alignup.machine.device_inventory import Device
 from alignup.machine.machine import Machine
+from alignup.records import json_fields
 from kernel_trees import server
 from kubelet_faults import FAULTS, Place, mixed_groups, newer_format
 from kubelet_files import CONFIG, EXAMPLE, guaranteed, write_node, write_root
@@ -43,8 +44,8 @@ def test_each_fault_is_found_and_named(place, name):
     assert {one.kind for one in found} == kinds
     assert any("does not start" in one.effect for one in found) is not starts
     for one in found:
-        assert all(one.to_dict().values())
-        assert "\n" not in json.dumps(one.to_dict())
+        assert all(json_fields(one).values())
+        assert "\n" not in json.dumps(json_fields(one))
 
 
 def test_where_the_order_of_containers_decides_the_kubelet_may_not_start(place):

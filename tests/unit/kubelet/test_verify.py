@@ -20,6 +20,7 @@ from alignup.leases.record import MemoryShare
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device
 from alignup.machine.machine import Machine
+from alignup.records import json_fields
 from kernel_trees import server
 from kubelet_files import CONFIG, guaranteed, signed, write_node, write_root
 
@@ -93,7 +94,7 @@ def test_what_is_not_where_it_should_be_is_found(root, changed, kinds):
     found = misplaced(root)
     assert [one.kind for one in found] == kinds
     assert all(one.pid == 70 and one.name == "default/a/c0" for one in found)
-    assert all("\n" not in json.dumps(one.to_dict()) for one in found)
+    assert all("\n" not in json.dumps(json_fields(one)) for one in found)
 
 
 def test_shared_containers_keep_to_the_shared_pool(root):

@@ -381,11 +381,8 @@ class CpuProvider:
 
     def _places(self, free: int) -> str:
         """Return how many of the CPUs are on which NUMA node, in words."""
-        return ", ".join(
-            f"{(free & cpus).bit_count()} on NUMA node {node}"
-            for node, cpus in zip(self._node_ids, self.ledger.capacity.topology.node_cpus, strict=True)
-            if cpus
-        )
+        nodes = zip(self._node_ids, self.ledger.capacity.topology.node_cpus, strict=True)
+        return ", ".join(f"{(free & cpus).bit_count()} on NUMA node {node}" for node, cpus in nodes if cpus)
 
 
 def cpu_provider(machine: Machine, config: KubeletConfig) -> CpuProvider | None:

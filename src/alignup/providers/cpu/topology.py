@@ -104,17 +104,12 @@ def _groups(
     whole: int | None = None,
 ) -> tuple[CpuGroup, ...]:
     """Return the groups with these CPUs, by id; `whole` if it is not each one's own size."""
-    return tuple(
-        CpuGroup(
-            number,
-            cpus,
-            cpus.bit_count(),
-            cpus.bit_count() if whole is None else whole,
-            tuple(part for part in parts if part.cpus & cpus),
-            tuple(group for group in l3_groups if group.cpus & cpus),
-        )
-        for number, cpus in sorted(members.items())
-    )
+    found = []
+    for number, cpus in sorted(members.items()):
+        size = cpus.bit_count()
+        inside, shared = (tuple(one for one in some if one.cpus & cpus) for some in (parts, l3_groups))
+        found.append(CpuGroup(number, cpus, size, size if whole is None else whole, inside, shared))
+    return tuple(found)
 
 
 @lru_cache(maxsize=64)

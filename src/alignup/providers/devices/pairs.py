@@ -91,13 +91,7 @@ class Pairing:
             if not chosen.keys() >= set(names):
                 continue
             first, second = (
-                choice_of(
-                    pools[name],
-                    chosen[name],
-                    reusable.get(name, 0),
-                    0 if name in settled else mask,
-                    is_settled=name in settled,
-                )
+                choice_of(pools[name], chosen[name], reusable.get(name, 0), mask, is_settled=name in settled)
                 for name in names
             )
             joined, *alone = self.joined(pair, first, second)

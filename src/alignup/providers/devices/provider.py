@@ -259,14 +259,8 @@ class DeviceProvider:
 
     def _pool(self, resource: str, devices: Sequence[Device], gone: Sequence[Device]) -> DevicePool:
         """Return a pool in which nothing is given."""
-        return DevicePool(
-            resource,
-            devices,
-            self._machine.numa_node_ids,
-            gone,
-            self._preferences.get(resource),
-            over_all_nodes=self._over_all_nodes,
-        )
+        ids, preference = self._machine.numa_node_ids, self._preferences.get(resource)
+        return DevicePool(resource, devices, ids, gone, preference, over_all_nodes=self._over_all_nodes)
 
     def _keep(self, pod_uid: str, container_name: str, chosen: Mapping[str, int], *, hands_on: bool = False) -> None:
         """Mark devices as given to a container, and as reusable or not by the pod's later ones.
