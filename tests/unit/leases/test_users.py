@@ -60,8 +60,8 @@ ONE = {"cpus": CPUSet([0, 1]), "memory": (MemoryShare(0, "memory", GI),), "devic
 @pytest.mark.parametrize(
     ("limits", "words"),
     [
-        ({"leases": 1}, "2 leases are more than the 1 that one user"),
-        ({"cpus": 3}, "4 CPUs are more than the 3 that one user"),
+        ({"leases": 1}, "2 leases are more than the 1 that one user may have"),
+        ({"cpus": 3}, "4 CPUs are more than the 3 that one user may have"),
         ({"memory": GI}, f"{2 * GI} bytes of memory are more than the {GI} that one user may have"),
         ({"devices": {NIC: 1}}, f"2 devices of {NIC} are more than the 1 that one user may have"),
         ({"devices": {"example.com/gpu": 0}}, ""),
