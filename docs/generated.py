@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
 
 HISTORY = Path(__file__).parents[1] / "benches/history.jsonl"
-WIDTH, HEIGHT, LEFT, EDGE = 600, 180, 70, 12
-"""Of a picture of curves, and of its margins."""
+WIDTH, HEIGHT, LEFT, EDGE = 420, 180, 80, 12
+"""Of a picture of curves, and of its margins; so narrow that its letters can be read on a phone."""
+WHOLE = 100
+"""Ratios from which on nobody asks for decimals."""
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
@@ -63,7 +65,8 @@ def picture(found: dict[str, list[tuple[int, float]]], runs: list[dict[str, Any]
         return f'<text x="{x}" y="{y}" text-anchor="{anchor}" font-size="12" fill="currentColor">{text}</text>'
 
     parts = [
-        words(f"{LEFT - 8},{place(0, some).split(',')[1]}", f"{some:g}", "end") for some in (min(ratios), max(ratios))
+        words(f"{LEFT - 8},{place(0, some).split(',')[1]}", f"{some:,.{0 if some >= WHOLE else 1}f}", "end")
+        for some in (min(ratios), max(ratios))
     ]
     parts += [
         words(f"{x},{HEIGHT - 8}", f"{run['date']} {run['commit']}", anchor)
@@ -73,7 +76,7 @@ def picture(found: dict[str, list[tuple[int, float]]], runs: list[dict[str, Any]
         title = f"<title>{escape(name.partition('::')[2])}: {curve[-1][1]:g}</title>"
         line = " ".join(place(*point) for point in curve)
         parts.append(f'<polyline points="{line}" fill="none" stroke="#5470c6" stroke-width="1.5">{title}</polyline>')
-    return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" style="width:100%">{"".join(parts)}</svg>'
+    return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" style="width:100%;max-width:560px">{"".join(parts)}</svg>'
 
 
 def described(command: click.Command, context: click.Context) -> Iterator[str]:
