@@ -103,26 +103,34 @@ def evicting_the_cheapest(nodes: dict[str, Node], waiting: list[Pod]) -> tuple[i
     For each pod, the pods with the fewest CPUs of each node go one after the other until it is admitted there; the node
     is one on which fewest go.
     """
-    now = {name: node.copy() for name, node in nodes.items()}
+
+    def cheapest(node: Node, count: int) -> list[Pod]:
+        return sorted(node.pods, key=lambda found: found.exclusive_cpus)[:count]
+
+    now = {name: without(node, ()) for name, node in nodes.items()}
+    most = max(len(node.pods) for node in nodes.values())
+    # all nodes without so many of their pods, judged at once
+    fewer = [
+        Cluster.from_nodes({name: without(node, cheapest(node, count)) for name, node in now.items()})
+        for count in range(most + 1)
+    ]
     placed, evicted = 0, []
     for one in waiting:
-        best: tuple[int, str, list[Pod]] | None = None
-        for name, node in now.items():
-            gone: list[Pod] = []
-            copy = node.copy()
-            for victim in sorted(node.pods, key=lambda found: found.exclusive_cpus):
-                if admits(copy, one) or (best and len(gone) >= best[0]):
-                    break
-                copy.remove(victim.uid)
-                gone.append(victim)
-            if admits(copy, one) and (best is None or len(gone) < best[0]):
-                best = len(gone), name, gone
-        if best is None:
+        found = (
+            (count, name)
+            for count, cluster in enumerate(fewer)
+            for index in cluster.evaluate(one).admitted.nonzero()[0].tolist()
+            if admits(cluster.nodes[index], one) and (name := cluster.names[index])
+        )
+        count, name = next(found, (0, ""))
+        if not name:
             continue
-        for victim in best[2]:
-            now[best[1]].remove(victim.uid)
-        placed += bool(now[best[1]].admit(one))
-        evicted += best[2]
+        gone = cheapest(now[name], count)
+        evicted += gone
+        now[name] = without(now[name], gone)
+        placed += bool(now[name].admit(one))
+        for number, cluster in enumerate(fewer):
+            cluster.update(name, without(now[name], cheapest(now[name], number)))
     lost = [one for one in evicted if not any(node.admit(one) for node in now.values() if admits(node, one))]
     return placed, len(evicted), len(lost)
 
