@@ -128,7 +128,9 @@ class RealKubelet:
         folder.mkdir(parents=True)
         with suppress(AssertionError):
             self._plane.rig("kubelet", "root", self._directory, folder / "root")
-        for path in (self._directory / "log/kubelet.log", self._directory / "cri.jsonl", self._folder / "publish.log"):
+        files = (self.root / "var/lib/kubelet").glob("*_state")
+        logs = (self._directory / "log/kubelet.log", self._directory / "cri.jsonl", self._folder / "publish.log")
+        for path in (*files, *logs):
             shutil.copy(path, folder)
         shutil.copytree(self._directory / "static", folder / "static")
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 import time
 from collections import Counter
-from pathlib import Path  # noqa: TC003
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -79,8 +80,8 @@ def drawn(random: Random, number: int) -> dict[str, Any]:
 class Campaign:
     """Pods that come and go on a control plane with real kubelets."""
 
-    def __init__(self, plane: ControlPlane, kubelets: list[RealKubelet], random: Random, kept: Path) -> None:
-        self.server, self.kubelets, self.random, self.kept = Server(plane.kubeconfig), kubelets, random, kept
+    def __init__(self, plane: ControlPlane, kubelets: list[RealKubelet], random: Random) -> None:
+        self.server, self.kubelets, self.random = Server(plane.kubeconfig), kubelets, random
         self.differs: list[str] = []
         """How what a kubelet publishes and what the server says of it differed at the last look."""
         self.made: dict[str, dict[str, Any]] = {}
@@ -223,9 +224,10 @@ class Campaign:
         self.differs = []
         while not holds():
             if time.monotonic() > deadline:
+                kept = Path(tempfile.mkdtemp(prefix="alignup-campaign-"))
                 for kubelet in self.kubelets:
-                    kubelet.keep(self.kept / kubelet.name)
-                pytest.fail("\n".join([*self.differs, f"files: {self.kept}", *self.story[-20:]]))
+                    kubelet.keep(kept / kubelet.name)
+                pytest.fail("\n".join([*self.differs, f"files: {kept}", *self.story[-20:]]))
             self.step()
             time.sleep(0.2)
 
@@ -283,7 +285,7 @@ def on(one: dict[str, Any], name: str) -> bool:
     return one["spec"].get("nodeName") == name
 
 
-def test_the_extenders_yes_and_no_are_the_kubelets(capsys, tmp_path: Path) -> None:
+def test_the_extenders_yes_and_no_are_the_kubelets(capsys) -> None:
     need_rig(*PROGRAMS)
     random = Random(SEED)
     with control_plane() as plane, real_kubelets(plane, [node(number, random) for number in MACHINES]) as kubelets:
@@ -291,7 +293,7 @@ def test_the_extenders_yes_and_no_are_the_kubelets(capsys, tmp_path: Path) -> No
         with alignup(*words, ready=f"http://{EXTENDER}/healthz"):
             wait_for_metric(EXTENDER, 'alignup_extender_nodes{known_by="holdings"}', float(len(MACHINES)))
             plane.schedule_with(EXTENDER)
-            campaign = Campaign(plane, kubelets, random, tmp_path)
+            campaign = Campaign(plane, kubelets, random)
             campaign.run(PODS)
             waiting = campaign.quiet()
             taken = campaign.taken_past_the_scheduler(waiting)

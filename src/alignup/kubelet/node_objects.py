@@ -83,6 +83,12 @@ def with_allocated(pod: Pod, entry: Any) -> Pod:
     return resized_pod(pod, containers, whole and _amounts(whole))
 
 
+def allocated_containers(entry: Any) -> set[str]:
+    """Return the containers of a pod to which its kubelet has allocated something, which are all but most init ones."""
+    found = entry.get("ContainerResources", entry) if isinstance(entry, dict) else {}  # 1.32 has the containers alone
+    return set(found) if isinstance(found, dict) else set()
+
+
 def _amounts(resources: Any) -> dict[str, Any]:
     return {kind: resources[kind] for kind in ("requests", "limits") if kind in resources}
 

@@ -16,7 +16,13 @@ from alignup.errors import ConfigError, InputError, errors_in, warn
 from alignup.kubelet.checkpoints import NO_NUMA_NODE, KubeletState, read_state
 from alignup.kubelet.config import Configuration, read_configuration
 from alignup.kubelet.layout import ALLOCATED, NODE, PODS, NodeFiles, open_node
-from alignup.kubelet.node_objects import read_allocated, read_node_object, read_node_pods, with_allocated
+from alignup.kubelet.node_objects import (
+    allocated_containers,
+    read_allocated,
+    read_node_object,
+    read_node_pods,
+    with_allocated,
+)
 from alignup.kubelet.pod_resources import find_answers
 from alignup.kubernetes.kubelet_config import KubeletConfig, config_from_document
 from alignup.kubernetes.pod import Container, Pod
@@ -275,14 +281,21 @@ def _active(records: NodeRecords) -> Mapping[str, Sequence[str]] | None:
     known = pods_by_uid(records.state, records.listed, records.allocated or ())
     # init containers are not in the answer: a pod where they alone hold something is in it without holdings
     names = {(pod.namespace, pod.name) for pod in known.values()}
-    silent = any(not one.holds_something and (one.namespace, one.name) not in names for one in records.listed)
-    told = {one.name for pod in records.listed for one in pod.containers}
-    return {
-        uid: found
-        for uid, found in containers.items()
-        if uid in known
-        or (silent and not told.intersection(found) and (records.allocated is None or uid in records.allocated))
-    }
+    told = [{one.name for one in pod.containers} for pod in records.listed]
+    silent = [
+        {one.name for one in pod.containers}
+        for pod in records.listed
+        if not pod.holds_something and (pod.namespace, pod.name) not in names
+    ]
+
+    def may_be_listed(uid: str, found: Sequence[str]) -> bool:
+        if records.allocated is None:
+            return bool(silent) and all(some.isdisjoint(found) for some in told)
+        # the file keeps pods that are gone until the next one is admitted, but has the names that the answer has
+        admitted = allocated_containers(records.allocated.get(uid))
+        return any(some <= admitted and some.isdisjoint(found) for some in silent)
+
+    return {uid: found for uid, found in containers.items() if uid in known or may_be_listed(uid, found)}
 
 
 def stale_entries(records: NodeRecords) -> dict[str, list[str]]:

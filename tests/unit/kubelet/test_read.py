@@ -186,6 +186,30 @@ def test_without_pods_one_that_is_gone_is_dropped_whatever_its_containers_are_ca
     assert stale == ({} if knows == "a pod that holds nothing" else {"uid-c": ["like-no-other"]})
 
 
+@pytest.mark.parametrize("shape", ["ContainerResources", "1.32"])
+def test_without_pods_one_whose_init_containers_hold_something_is_known_by_its_containers(written, shape):
+    """A kubelet writes down admitted pods when the next one comes: until then those that are gone are in its file."""
+    root, _ = written
+    (root / "pods.json").unlink()
+    path = root / "var/lib/kubelet/cpu_manager_state"
+    cpus = json.loads(path.read_text())
+    cpus["entries"] |= {"new": {"c0": "14"}, "gone": {"like-no-other": "15"}, "other": {"app": "13"}}
+    cpus["defaultCpuSet"] = str(CPUSet(CPUSet.parse(cpus["defaultCpuSet"]) - {13, 14, 15}))
+    path.write_text(signed(cpus, "cpu"))
+    listed = json.loads((root / "podresources/list.json").read_text())
+    silent = {"namespace": "default", "name": "new", "containers": [{"name": "app"}]}
+    (root / "podresources/list.json").write_text(json.dumps({"pod_resources": [*listed["pod_resources"], silent]}))
+    names = {"uid-a": ["c0"], "uid-b": ["c0"], "uid-c": ["c0"], "new": ["app"], "gone": ["main"], "other": ["app"]}
+    told = {uid: {name: {} for name in some} for uid, some in names.items()}
+    entries = told if shape == "1.32" else {uid: {"ContainerResources": some} for uid, some in told.items()}
+    data = json.dumps({"entries": entries | {"odd": 5, "odder": {"ContainerResources": 5}}})
+    allocated = {"data": data, "checksum": checksum_of(f"(string){data}")}
+    (root / "var/lib/kubelet/allocated_pods_state").write_text(json.dumps(allocated))
+    read = read_kubelet_node(root)
+    assert read.stale == {"gone": ["like-no-other"], "other": ["app"]}
+    assert "new" in {pod.uid for pod in read.node.pods}  # though another pod has a container of this name
+
+
 def test_without_any_names_the_files_hold_and_it_is_said(written):
     root, node = written
     (root / "pods.json").unlink()
