@@ -140,8 +140,7 @@ class Connection(Protocol):
 
 def peer(connection: Connection) -> tuple[int, int]:
     """Return pid and user at the other end of a unix socket; of a server those who began to listen."""
-    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    pid, uid, _ = _CREDENTIALS.unpack(found)
+    pid, uid, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     return pid, uid
 
 

@@ -332,8 +332,7 @@ def _is_explained(damage: Damage, reading: Reading, shown: Iterable[Evidence]) -
     entry = text[_CHECKSUM + 1 :]
     if any(_differ(entry[: len(begins)], begins) <= _FEW for begins in _HARMLESS):
         return True
-    identity = text[_ID_STARTS : _ID_STARTS + 16]
-    if any(_differ(identity, ended.encode()) <= 1 for ended in reading.ended):
+    if any(_differ(text[_ID_STARTS : _ID_STARTS + 16], ended.encode()) <= 1 for ended in reading.ended):
         return True
     return any(_differ(text + b"\n", line_of(record.Given(one.lease))) <= _FEW for one in shown)
 

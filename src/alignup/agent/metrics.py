@@ -54,24 +54,12 @@ class AgentMetrics(Observer):
         self.registry = CollectorRegistry()
         self.registry.register(_Holdings(ledger, loop))
         self._admissions = AdmissionMetrics(self.registry)
-        self._verdicts = Counter(
-            "alignup_agent_admissions",
-            "The number of requests by verdict and reason.",
-            ("verdict", "reason"),
-            registry=self.registry,
-        )
-        self._aligned = Counter(
-            "alignup_agent_leases",
-            "The number of leases that were made, by the number of NUMA nodes they are of.",
-            ("numa_nodes",),
-            registry=self.registry,
-        )
-        self._waits = Histogram(
-            "alignup_agent_wait_seconds",
-            "How long requests waited that were willing to.",
-            buckets=_WAITS,
-            registry=self.registry,
-        )
+        words = "The number of requests by verdict and reason."
+        self._verdicts = Counter("alignup_agent_admissions", words, ("verdict", "reason"), registry=self.registry)
+        words = "The number of leases that were made, by the number of NUMA nodes they are of."
+        self._aligned = Counter("alignup_agent_leases", words, ("numa_nodes",), registry=self.registry)
+        words = "How long requests waited that were willing to."
+        self._waits = Histogram("alignup_agent_wait_seconds", words, buckets=_WAITS, registry=self.registry)
 
     def admitted(self, lease: LeaseRecord, seconds: float) -> None:
         """See `Observer`."""

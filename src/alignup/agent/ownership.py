@@ -81,8 +81,7 @@ class Ownership:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(self._descriptor)
-            pid = text[0] if text else "unknown"
-            raise InputError(f"pid {pid} is the agent of {file.path} already") from None
+            raise InputError(f"pid {text[0] if text else 'unknown'} is the agent of {file.path} already") from None
         self._promise = _Promise()
         with suppress(ValueError, IndexError):
             self._promise = _Promise(text[1], int(text[2]), int(text[3]), int(text[4]))
@@ -228,8 +227,7 @@ class Ownership:
         reading = read_entries(text, str(self.journal))
         promise = self._promise
         if promise.boot_id == self._boot_id and promise.inode == inode and promise.size > len(text):
-            cut = Damage(text.count(b"\n") + 1, b"")
-            reading = reading._replace(damage=(*reading.damage, cut))
+            reading = reading._replace(damage=(*reading.damage, Damage(text.count(b"\n") + 1, b"")))
         return reading, text
 
     def _write(self, table: LeaseTable, known: Known, lost: str, tell: Callable[[str], None]) -> None:

@@ -114,15 +114,11 @@ class AgentServer:
         """Return whether a user may have one more connection; root and the agent's own user always may."""
         is_full = len(self._connections) >= _MOST_CONNECTIONS or self._of_user[uid] >= _MOST_OF_A_USER
         if is_full and uid not in {0, os.geteuid()}:
-            self._note_refused(uid)
+            if not self._refused:
+                asyncio.get_running_loop().call_later(_LOGGED_EVERY, self._log_refused)
+            self._refused[uid] += 1
             return False
         return True
-
-    def _note_refused(self, uid: int) -> None:
-        """Log refused connections, once a second."""
-        if not self._refused:
-            asyncio.get_running_loop().call_later(_LOGGED_EVERY, self._log_refused)
-        self._refused[uid] += 1
 
     def _log_refused(self) -> None:
         refused, self._refused = self._refused, Counter()

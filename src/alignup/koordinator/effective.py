@@ -98,11 +98,8 @@ def decode_spec(annotations: Mapping[str, str], keys: Iterable[str]) -> NumaTopo
     Raises:
         InputError: the annotation is not JSON, no object, or a field is not a string.
     """
-    for key in keys:
-        text = annotations.get(key)
-        if text is not None:
-            return _decoded(text, _place(key))
-    return NumaTopologySpec()
+    key = next((key for key in keys if key in annotations), None)
+    return NumaTopologySpec() if key is None else _decoded(annotations[key], _place(key))
 
 
 def checked_spec(annotations: Mapping[str, str]) -> NumaTopologySpec:
@@ -149,13 +146,8 @@ def declared_node_policy(labels: Mapping[str, str], kubelet_policies: Iterable[s
         kubelet_policies: the topology policies that the node reports, as a NodeResourceTopology object lists
             them; the first that is `BestEffort`, `Restricted` or `SingleNUMANodePodLevel` counts.
     """
-    label = labels.get(NODE_LABEL, "")
-    if label:
-        return label
-    for name in kubelet_policies:
-        if name in KUBELET_POLICIES:
-            return KUBELET_POLICIES[name]
-    return ""
+    reported = (KUBELET_POLICIES[name] for name in kubelet_policies if name in KUBELET_POLICIES)
+    return labels.get(NODE_LABEL) or next(reported, "")
 
 
 def _place(key: str) -> str:

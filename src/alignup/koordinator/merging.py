@@ -202,8 +202,7 @@ def merge(
         best, separator = best_in_order(lists, all_nodes, violates), " & "
     if best.preferred:
         return Merged(best, admitted=True)
-    reason = f"Unaligned NUMA Hint cause {separator.join(sorted(described))}"
-    return Merged(best, admitted=False, reasons=(reason,))
+    return Merged(best, admitted=False, reasons=(f"Unaligned NUMA Hint cause {separator.join(sorted(described))}",))
 
 
 def _best_single(lists: Sequence[Sequence[ScoredHint]], all_nodes: int, violates: Callable[[int], bool]) -> ScoredHint:

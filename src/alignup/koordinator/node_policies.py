@@ -72,9 +72,7 @@ class ExclusivePolicy(Record):
                 return best, admit
             if admit and fallback is None and self._keeps_apart(best, left):
                 fallback = best
-        if fallback is not None:
-            return fallback, True
-        return best, admit and self.exclusive != REQUIRED
+        return (best, admit and self.exclusive != REQUIRED) if fallback is None else (fallback, True)
 
     def mixes(self, mask: int) -> bool:
         """Return whether a pod on these NUMA nodes would share one with a pod of the other kind."""

@@ -89,8 +89,8 @@ class SchedulerProfile:
 
     def holds(self, pod: PlacedPod) -> Occupancy:
         """Return the NUMA nodes that a pod holds, and as what: CPU sets count, policies do not."""
-        alone = pod.cpu_nodes.bit_count() == 1
-        return Occupancy(single=pod.cpu_nodes) if alone else Occupancy(multi=pod.cpu_nodes)
+        nodes = pod.cpu_nodes
+        return Occupancy(single=nodes) if nodes.bit_count() == 1 else Occupancy(multi=nodes)
 
     def excludes(self, mask: int, exclusivity: Exclusivity) -> bool:  # noqa: ARG002  # a demotion is all there is
         """Return whether a set of NUMA nodes is never offered, and refused as a result even under BestEffort."""
@@ -270,11 +270,8 @@ class _Alignment(Record):
         aligned, status = self._aligned(reached, exclusivity)
         if status is not effective.SUCCESS:
             status = self._named(reached, exclusivity, status)
-        if self.policy == effective.BEST_EFFORT:
-            return replace(aligned, reserve=status)
-        if status is effective.SUCCESS:
-            return replace(aligned, reserve=effective.SUCCESS)
-        return replace(aligned, filter=status)
+        in_reserve = self.policy == effective.BEST_EFFORT or status is effective.SUCCESS
+        return replace(aligned, reserve=status) if in_reserve else replace(aligned, filter=status)
 
     def _aligned(self, reached: Verdict, exclusivity: Exclusivity) -> tuple[Verdict, effective.Status]:
         """Return the verdict with hints, and affinity and allocation if all goes well; and whether it did."""
@@ -299,9 +296,8 @@ class _Alignment(Record):
             reasons = tuple(f"Insufficient NUMA {resource}" for resource in given.insufficient)
             return offered, effective.Status(effective.StatusCode.UNSCHEDULABLE, reasons)
         if self.profile.excludes(merged.hint.mask or 0, exclusivity):
-            return offered, effective.Status(
-                effective.StatusCode.UNSCHEDULABLE, (self._sentence(merged.hint.mask or 0, exclusivity),)
-            )
+            reasons = (self._sentence(merged.hint.mask or 0, exclusivity),)
+            return offered, effective.Status(effective.StatusCode.UNSCHEDULABLE, reasons)
         return replace(offered, affinity=merged.hint, allocation=given.amounts), effective.SUCCESS
 
     def _named(self, reached: Verdict, exclusivity: Exclusivity, status: effective.Status) -> effective.Status:

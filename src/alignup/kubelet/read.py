@@ -556,5 +556,5 @@ def _held_container(state: KubeletState, uid: str, name: str, devices: Mapping[s
     cpus = len(state.cpus(uid, name) or ())
     memory = tuple(sorted({block.type: block.size for block in state.blocks(uid, name)}.items()))
     counts = tuple(sorted((resource, len(ids)) for resource, ids in devices.items()))
-    amounts = dict((*((("cpu", 1000 * cpus),) if cpus else ()), *memory, *counts))
+    amounts = {**({"cpu": 1000 * cpus} if cpus else {}), **dict(memory), **dict(counts)}
     return Container(name, amounts, amounts, exclusive_cpus=cpus, memory=memory, devices=counts)

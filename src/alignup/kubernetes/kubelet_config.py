@@ -303,12 +303,9 @@ def _node_reserve(wire: ConfigurationWire) -> NodeReserve:
     if wire.eviction_hard is not None:
         eviction = str(wire.eviction_hard.get("memory.available") or "")
         _check_threshold(eviction)
-    return NodeReserve(
-        {resource: in_units(resource, amount) for resource, amount in amounts.items()},
-        eviction,
-        default.max_pods if wire.max_pods is None else wire.max_pods,
-        wire.pods_per_core or default.pods_per_core,
-    )
+    reserved = {resource: in_units(resource, amount) for resource, amount in amounts.items()}
+    max_pods = default.max_pods if wire.max_pods is None else wire.max_pods
+    return NodeReserve(reserved, eviction, max_pods, wire.pods_per_core or default.pods_per_core)
 
 
 def _check_threshold(text: str) -> None:

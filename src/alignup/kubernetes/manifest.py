@@ -79,21 +79,13 @@ def pod_from_manifest(manifest: Mapping[str, Any], place: str = "", stored_qos: 
     if spec.resource_claims:
         warn(f"{IGNORED_CLAIMS} {namespace}/{name} are ignored: devices of DRA drivers are not modelled")
     uid, annotations = metadata.uid or f"{namespace}/{name}", metadata.annotations or {}
-    source = PodSource(
-        {"uid": uid, "name": name, "namespace": namespace, "annotations": annotations},
-        init_wishes,
-        wishes,
-        None if spec.resources is None else Wish("", *_resources(spec.resources, f"{before}spec")),
-        {} if wire.status is None else _allocated(wire.status, init_wishes + wishes, before),
-        _constraints(
-            spec,
-            metadata.labels.get(_OS_LABEL, "") if metadata.labels else "",
-            _claims(spec, wire.status) if spec.resource_claims else (),
-            before,
-        ),
-        stored_qos,
-    )
-    return source.pod()
+    identity = {"uid": uid, "name": name, "namespace": namespace, "annotations": annotations}
+    whole = None if spec.resources is None else Wish("", *_resources(spec.resources, f"{before}spec"))
+    allocated = {} if wire.status is None else _allocated(wire.status, init_wishes + wishes, before)
+    os_label = metadata.labels.get(_OS_LABEL, "") if metadata.labels else ""
+    claims = _claims(spec, wire.status) if spec.resource_claims else ()
+    constraints = _constraints(spec, os_label, claims, before)
+    return PodSource(identity, init_wishes, wishes, whole, allocated, constraints, stored_qos).pod()
 
 
 def _claims(spec: PodSpecWire, status: PodStatusWire | None) -> tuple[PodClaim, ...]:

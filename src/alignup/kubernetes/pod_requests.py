@@ -271,11 +271,8 @@ def effective_request(
     _check_sums([*cpus.items(), *memory.items(), *devices.items()])
     # the memory manager forgets what only init containers ask for
     kept = {resource for one in containers for resource, _ in one.memory}
-    return (
-        cpus["cpu"],
-        tuple(sorted([item for item in memory.items() if item[0] in kept])),
-        tuple(sorted(devices.items())),
-    )
+    pinned = tuple(sorted([item for item in memory.items() if item[0] in kept]))
+    return cpus["cpu"], pinned, tuple(sorted(devices.items()))
 
 
 def _own_cpus(container: Container) -> int:

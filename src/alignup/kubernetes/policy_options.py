@@ -145,10 +145,7 @@ def parse_topology_options(options: Mapping[str, Any], where: str = "topologyMan
     if not _WHOLE_NUMBER.fullmatch(maximum) or int(maximum) < DEFAULT_MAXIMUM:
         expected = f"a whole number of at least {DEFAULT_MAXIMUM}"
         raise ConfigError.at(f'{where}["max-allowable-numa-nodes"]', expected, maximum)
-    return TopologyOptions(
-        prefer_closest_numa_nodes=_flag(options, "prefer-closest-numa-nodes", where),
-        max_allowable_numa_nodes=int(maximum),
-    )
+    return TopologyOptions(_flag(options, "prefer-closest-numa-nodes", where), int(maximum))
 
 
 def parse_cpu_options(options: Mapping[str, Any], where: str = "cpuManagerPolicyOptions") -> CpuOptions:

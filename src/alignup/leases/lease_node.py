@@ -295,11 +295,13 @@ class LeaseNode:
     def _near(self, devices: Mapping[str, tuple[str, ...]]) -> set[int]:
         """Return the nodes that some devices are near to."""
         known = self._node.claims
-        near = {} if known is None else {"/".join(one): nodes[:1] for one, nodes in known.near.items()}
+        near: Mapping[str, tuple[int, ...] | None] = {}
+        if known is not None:
+            near = {"/".join(one): nodes[:1] for one, nodes in known.near.items()}
         found: set[int] = set()
         for resource, ids in devices.items():
-            listed = () if resource.startswith(CLAIM) else self._inventory[resource]
-            places = {**near, **{one.id: one.numa_nodes for one in listed}}
+            is_claim = resource.startswith(CLAIM)
+            places = near if is_claim else {one.id: one.numa_nodes for one in self._inventory[resource]}
             found.update(*(places.get(identity) or () for identity in ids))
         return found
 

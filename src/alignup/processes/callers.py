@@ -82,9 +82,8 @@ class Caller:
 
     def _numbers_by_credentials(self) -> list[int]:
         """Return its numbers, which may be another's by now: then that one's user is looked at."""
-        if not os.path.exists(_NAMESPACE):  # noqa: PTH110  # of text
-            return [self._pid]  # the kernel knows no PID namespaces
-        return _numbers(self._pid)
+        knows_namespaces = os.path.exists(_NAMESPACE)  # noqa: PTH110  # of text
+        return _numbers(self._pid) if knows_namespaces else [self._pid]
 
 
 def descendant(caller: int, pid: int) -> ProcessIdentity | None:

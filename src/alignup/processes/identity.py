@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -165,15 +166,10 @@ def joint_liveness(processes: Iterable[ProcessIdentity], cgroup: str = "") -> Li
 def ancestors(pid: int, proc: str = _PROC) -> tuple[tuple[int, int], ...]:
     """Return number and start time of a process, of its parent, and so on, as far as they can be seen."""
     found: list[tuple[int, int]] = []
-    while pid > 0 and len(found) < _DEEPEST:
-        try:
-            fields = _stat(pid, proc)
-        except OSError:
-            break
-        if fields is None:
-            break
-        found.append((pid, int(fields[_START_TIME])))
-        pid = int(fields[_PARENT])
+    with suppress(OSError):
+        while pid > 0 and len(found) < _DEEPEST and (fields := _stat(pid, proc)) is not None:
+            found.append((pid, int(fields[_START_TIME])))
+            pid = int(fields[_PARENT])
     return tuple(found)
 
 

@@ -6,6 +6,7 @@ Anything else in a text becomes an `InputError` of one line that names the place
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
 from alignup.errors import InputError
@@ -51,11 +52,8 @@ def _json_documents(text: str) -> list[object]:
     """Return the JSON document or the JSON lines in a text; none if it is neither, or nests too deeply."""
     from alignup.text.json_text import decode_json  # noqa: PLC0415  # msgspec is slow to import
 
-    try:
+    with suppress(InputError):
         return [decode_json(text, "JSON")]
-    except InputError:
-        pass
-    try:
+    with suppress(InputError):
         return [decode_json(line, "JSON") for line in text.splitlines() if line.strip()]
-    except InputError:
-        return []
+    return []
