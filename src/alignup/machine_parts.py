@@ -203,8 +203,7 @@ class _Remaining:
             places = self._places[resource].values()
             anywhere = sum(not mask for mask in places)
             for i in range(len(rooms)):
-                near = sum(mask >> i & 1 for mask in places)
-                rooms[i] = min(rooms[i], (near + anywhere) // count)
+                rooms[i] = min(rooms[i], (sum(mask >> i & 1 for mask in places) + anywhere) // count)
         return rooms
 
     def take(self, mask: int, share: _Share) -> _Draft:

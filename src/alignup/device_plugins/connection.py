@@ -189,8 +189,7 @@ class PluginConnection:
             except InputError as error:
                 trouble = f"sent a list of devices that makes no sense: {error}"
             self._note(trouble)
-            pause = max(self._limits.between_reports, _REST * (time.monotonic() - start))
-            if self._stopped.wait(pause):
+            if self._stopped.wait(max(self._limits.between_reports, _REST * (time.monotonic() - start))):
                 return "was replaced"
         return "ended its list of devices"
 

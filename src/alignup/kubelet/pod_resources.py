@@ -5,6 +5,7 @@ That one is asked over its unix socket, which needs the extra `kubelet`.
 
 from __future__ import annotations
 
+import re
 from stat import S_ISSOCK
 from typing import TYPE_CHECKING, Any, Final
 
@@ -103,14 +104,8 @@ class _List(msgspec.Struct):
     pod_resources: list[_Pod] | None = None
 
 
-_NAMES: Mapping[str, str] = {
-    "podResources": "pod_resources",
-    "resourceName": "resource_name",
-    "deviceIds": "device_ids",
-    "cpuIds": "cpu_ids",
-    "memoryType": "memory_type",
-}
-"""The names that protobuf's JSON has by default, and those of the `.proto` file, which it can have too."""
+_CAPITAL: Final = re.compile("(?<=[a-z])[A-Z]")
+"""Of names as protobuf's JSON has them by default (`deviceIds`); it can have those of the `.proto` file too."""
 
 
 def read_answer(files: NodeFiles, path: str) -> Any:
@@ -131,7 +126,7 @@ def read_answer(files: NodeFiles, path: str) -> Any:
 def plain_answer(value: Any) -> Any:
     """Return an answer in protobuf's JSON with the names of the `.proto` file."""
     if isinstance(value, dict):
-        return {_NAMES.get(name, name): plain_answer(one) for name, one in value.items()}
+        return {_CAPITAL.sub(lambda found: f"_{found[0].lower()}", name): plain_answer(value[name]) for name in value}
     return [plain_answer(one) for one in value] if isinstance(value, list) else value
 
 

@@ -47,8 +47,7 @@ class Process(Record):
 
 def all_processes(root: Path) -> Iterator[Process]:
     """Return the processes of a machine, by id; threads of the kernel are left out."""
-    found = (read_process(root, pid) for pid in process_ids(root))
-    return (one for one in found if one is not None)
+    return filter(None, (read_process(root, pid) for pid in process_ids(root)))
 
 
 def process_ids(root: Path) -> list[int]:

@@ -124,8 +124,7 @@ def described_machine(described: object, where: str = "machine") -> LoadedMachin
     if isinstance(described, str):
         entries = _catalog()
         if described not in entries:
-            expected = f"a machine object, or one of the catalog: {', '.join(entries)}"
-            raise InputError.at(where, expected, described)
+            raise InputError.at(where, f"a machine object, or one of the catalog: {', '.join(entries)}", described)
         return entries[described]
     if not isinstance(described, Mapping):
         raise InputError.at(where, "a mapping", described)

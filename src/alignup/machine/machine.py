@@ -11,8 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError
-from alignup.machine.bits import union
-from alignup.machine.cpuset import CPUSet
+from alignup.machine.bits import bit_numbers, union
 from alignup.machine.numa_node import Core, HugePages, NumaNode, PciDevice, cores_within
 from alignup.records import Record, field, json_fields, replace
 from alignup.text.byte_sizes import counted, short_bytes
@@ -35,7 +34,6 @@ __all__ = [
     "PciDevice",
     "check_node_count",
     "machine_from_dict",
-    "machine_to_dict",
     "summary",
 ]
 
@@ -213,7 +211,19 @@ class Machine(Record):
 
         A row of distances is indexed by node id; where ids have gaps, it is 255 (unreachable, to ACPI) there.
         """
-        return machine_to_dict(self)
+        described: dict[str, Any] = {
+            "numaNodes": [_numa_node_to_dict(node, self.numa_node_ids) for node in self.numa_nodes],
+            "offlineCpus": list(self.offline_cpus),
+            "pciDevices": [
+                {key: value for key, value in json_fields(pci).items() if value is not None or key == "numaNode"}
+                for pci in self.pci_devices
+            ],
+        }
+        if self.overlapping_cpus:
+            described["overlappingCpus"] = list(bit_numbers(self.overlapping_cpus))
+        if self.unassigned_cores:
+            described["unassignedCores"] = list(map(_core_to_dict, self.unassigned_cores))
+        return described
 
     @classmethod
     def from_sysfs(cls, root: str | os.PathLike[str] = "/") -> Machine:
@@ -369,24 +379,6 @@ def _row(row: list[int], ids: list[int], where: str) -> tuple[int, ...]:
         return tuple(row[numa_id] for numa_id in ids)
     expected = f"{len(ids)} distances, or {ids[-1] + 1} where they are indexed by node id"
     raise InputError.at(f"{where}.distances", expected, row)
-
-
-def machine_to_dict(machine: Machine) -> dict[str, Any]:
-    """Return plain data that `machine_from_dict` reads back to an equal machine; see `Machine.to_dict`."""
-    ids = machine.numa_node_ids
-    described: dict[str, Any] = {
-        "numaNodes": [_numa_node_to_dict(node, ids) for node in machine.numa_nodes],
-        "offlineCpus": list(machine.offline_cpus),
-        "pciDevices": [
-            {key: value for key, value in json_fields(pci).items() if value is not None or key == "numaNode"}
-            for pci in machine.pci_devices
-        ],
-    }
-    if machine.overlapping_cpus:
-        described["overlappingCpus"] = list(CPUSet.from_int(machine.overlapping_cpus))
-    if machine.unassigned_cores:
-        described["unassignedCores"] = list(map(_core_to_dict, machine.unassigned_cores))
-    return described
 
 
 def _numa_node_to_dict(node: NumaNode, ids: tuple[int, ...]) -> dict[str, Any]:

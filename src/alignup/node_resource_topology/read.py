@@ -13,7 +13,7 @@ given away for good.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -42,7 +42,11 @@ from alignup.trusted_files import system_errors
 _KIND: Final = "NodeResourceTopology"
 _NODE_KIND: Final = "Node"
 _GROUP: Final = "topology.node.k8s.io"
-_LEGACY_NAMES: Final = {"None": "none", **{word: policy for policy, word in POLICY_NAMES.items()}}
+_LEGACY_NAMES: Final = {
+    f"{word}{level}": policy
+    for policy, word in (("none", "None"), *POLICY_NAMES.items())
+    for level in ("", "ContainerLevel", "PodLevel")
+}
 
 
 class Attribute(msgspec.Struct):
@@ -240,13 +244,8 @@ def _policy(wire: _Object) -> tuple[str, str]:
     policy, scope = "none", "container"
     if wire.topology_policies:
         legacy = wire.topology_policies[0]
-        for ending in ("ContainerLevel", "PodLevel"):
-            if legacy.endswith(ending):
-                legacy = legacy.removesuffix(ending)
-                scope = "pod" if ending == "PodLevel" else "container"
-        if legacy not in _LEGACY_NAMES:
-            _warn_unknown(wire, "policy", wire.topology_policies[0], policy)
-        policy = _LEGACY_NAMES.get(legacy, policy)
+        known = _known(wire, "policy", legacy, _LEGACY_NAMES, policy)
+        policy, scope = _LEGACY_NAMES.get(known, known), "pod" if legacy.endswith("PodLevel") else scope
     for attribute in wire.attributes or ():
         if attribute.name == "topologyManagerPolicy":
             policy = _known(wire, "policy", attribute.value, TOPOLOGY_POLICIES, policy)
@@ -255,16 +254,12 @@ def _policy(wire: _Object) -> tuple[str, str]:
     return policy, scope
 
 
-def _known(wire: _Object, what: str, word: str, words: Sequence[str], otherwise: str) -> str:
+def _known(wire: _Object, what: str, word: str, words: Collection[str], otherwise: str) -> str:
     """Return a word if it is known, or else what holds without it."""
     if word in words:
         return word
-    _warn_unknown(wire, what, word, otherwise)
-    return otherwise
-
-
-def _warn_unknown(wire: _Object, what: str, word: str, otherwise: str) -> None:
     warn(f"the topology {what} {word!r} of node {wire.metadata.name} is unknown and ignored; {otherwise} is taken")
+    return otherwise
 
 
 _NOT_ALIGNED: Final = frozenset({"ephemeral-storage", "storage", "pods"})

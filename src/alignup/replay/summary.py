@@ -298,8 +298,7 @@ class _Tally:
         counts.reasons[refusal.reason] += 1
         counts.resources.update(set(_resources_of(self._node, pod, refusal)))
         free = self._meter.in_all(self._meter.free)
-        asked = _asked(self._node, pod)
-        if all(amount <= free.get(resource, amount) for resource, amount in asked.items()):
+        if all(amount <= free.get(resource, amount) for resource, amount in _asked(self._node, pod).items()):
             counts.fitting += 1
             for resource, there in self._there.items():
                 self._stranded[resource] += free[resource] / there

@@ -358,8 +358,7 @@ class _Offers:
             if kept == offer.resources:
                 found.append(offer)
             elif kept:
-                families = _families(self._refusal, kept[0])
-                found.append(Offer(kept, families.get(frozenset(kept), offer.hints)))
+                found.append(Offer(kept, _families(self._refusal, kept[0]).get(frozenset(kept), offer.hints)))
         return found
 
     def can_agree(self, names: Collection[str]) -> bool:

@@ -136,17 +136,10 @@ class NoneScope(Record):
 
     name: ClassVar[str] = "none"
 
-    def admit(
-        self,
-        pod: Pod,
-        policy: Policy,  # noqa: ARG002  # a scope is given it
-        providers: Sequence[HintProvider],
-        store: Store,  # noqa: ARG002  # a scope is given it
-    ) -> Refusal | None:
+    def admit(self, pod: Pod, policy: Policy, providers: Sequence[HintProvider], store: Store) -> Refusal | None:  # noqa: ARG002  # a scope is given them
         """Allocate for each container, anywhere."""
         for container in pod.all_containers:
-            refusal = allocate(pod, container, NOTHING_DECIDED, providers)
-            if refusal is not None:
+            if (refusal := allocate(pod, container, NOTHING_DECIDED, providers)) is not None:
                 return refusal
         return None
 

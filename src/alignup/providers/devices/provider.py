@@ -198,12 +198,7 @@ class DeviceProvider:
     def allocate_pod(self, pod: Pod, affinity: TopologyHint) -> None:
         """Do nothing: a pod with resources of its own gets devices when its containers start; see `Node.started`."""
 
-    def preview(
-        self,
-        pod: Pod,  # noqa: ARG002  # as for the others
-        container: Container,
-        affinity: TopologyHint,
-    ) -> Mapping[str, tuple[str, ...]]:
+    def preview(self, pod: Pod, container: Container, affinity: TopologyHint) -> Mapping[str, tuple[str, ...]]:  # noqa: ARG002  # as for the others
         """Return the ids that `allocate` would give to the only container of a pod that is not known yet.
 
         Raises:
