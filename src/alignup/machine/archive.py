@@ -10,12 +10,13 @@ import gzip
 import io
 import lzma
 import os
+import re
 import tarfile
 import zlib
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Final, Literal, Self
+from typing import IO, Any, Final, Literal, Self
 
 from alignup.errors import InputError
 from alignup.records import Record
@@ -24,7 +25,9 @@ from alignup.trusted_files import why
 _COMPRESSIONS: Final = {b"\x1f\x8b": gzip, b"\xfd7zXZ\x00": lzma, b"BZh": bz2}
 _MAX_UNPACKED: Final = 64 << 20
 _MOST_EXTENSION: Final = 1 << 10
-"""Bytes of an extended header, which has a path that is long; the time to read some grows with their square."""
+"""Bytes of an extended header, which has a path that is long."""
+_LONG_NUMBER: Final = re.compile(rb"\d{21}")
+"""Digits in a row: the time to read some grows with their square."""
 _HEAD: Final = 512
 _CHUNK: Final = 1 << 20
 
@@ -195,8 +198,12 @@ class _Header(tarfile.TarInfo):
 
     def _proc_member(self, archive: tarfile.TarFile) -> Self | None:
         """Go on to the member that an extended header is about; tarfile says that subclasses may override this."""
-        if self.type in _EXTENSIONS and self.size > _MOST_EXTENSION:
-            raise tarfile.ReadError("an extended header is larger than a path needs")
+        if self.type in _EXTENSIONS:
+            file: Any = archive.fileobj
+            data = file.read(_MOST_EXTENSION + 1)
+            file.seek(-len(data), os.SEEK_CUR)
+            if self.size > _MOST_EXTENSION or _LONG_NUMBER.search(data, 0, self.size):
+                raise tarfile.ReadError("an extended header is larger, or has a longer number, than a path needs")
         found: Self | None = super()._proc_member(archive)  # type: ignore[misc]  # the stubs leave it out
         return found
 
