@@ -21,8 +21,8 @@ from alignup.cli.extender import keep_from_collection
 from alignup.kubernetes.pod import Pod
 from alignup.scheduler.extender_answers import Answers
 from alignup.scheduler.extender_server import make_app
-from alignup.scheduler.extender_service import PodDecoder
 from alignup.scheduler.fleet import read_fleet
+from alignup.scheduler.objects import PodReader
 from alignup.scheduler.report import decode_report
 from alignup.scheduler.serving import serve
 from alignup.scheduler.state import ClusterState
@@ -54,7 +54,7 @@ async def main(nodes: int) -> None:
     extender = SimpleNamespace(
         answers=Answers(state), state=state, clock=time.monotonic, is_synced=True, followers=(),
         check_ready=lambda: None, tell=lambda *_: None, budgets=no_budgets,
-        read=PodDecoder().reader.read,
+        read=PodReader().read,
     )  # fmt: skip
     keep_from_collection()  # as the command does
     _, port = await serve(make_app(extender), ("127.0.0.1", 0))

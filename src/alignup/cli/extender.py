@@ -84,7 +84,7 @@ async def serve_extender(how: Serving, api: Api) -> None:
     leader = led = None
     if how.leader_elect:
         identity = f"{how.pod or platform.node()}_{uuid4()}"
-        leader = Leader(api, namespace, name, identity, complain=complain)
+        leader = Leader(api, namespace, name, identity)
         if how.pod:
             led = partial(label_leader, api, namespace, how.pod)
     state = ClusterState(how.strategy)

@@ -72,14 +72,12 @@ def command(
 
 def plan_of_files(nodes: str, pods: tuple[str, ...], version: KubeletVersion | None) -> RoomPlan:
     """Return the plan for nodes and pods in files."""
-    from alignup.cluster.room import Standing, plan_room
+    from alignup.cluster.room import plan_room
     from alignup.kubernetes.pod_documents import expanded, live_pods
 
     cluster = load_cluster(nodes, version, can_admit=True)
     waiting = expanded(live_pods(read_pods(pods), None, one_node=False))
-    everybody = [*waiting, *(pod for node in cluster.nodes for pod in node.pods)]
-    standings = {pod.uid: Standing(pod.constraints.priority or 0) for pod in everybody}
-    return plan_room(cluster, waiting, standings=standings)
+    return plan_room(cluster, waiting)
 
 
 def show(plan: RoomPlan, *, as_json: bool) -> None:

@@ -130,11 +130,6 @@ class Cluster:
         InputError: a name comes twice.
     """
 
-    __slots__ = (
-        "_board", "_default_exclusive", "_helpers", "_indices", "_lock", "_members",
-        "_nodes", "_profiles", "_widest", "names",
-    )  # fmt: skip
-
     def __init__(self, names: Sequence[str], rows: Iterable[Row], nodes: Sequence[Node] = ()) -> None:
         self.names = tuple(names)
         self._members = list(nodes)
@@ -527,8 +522,6 @@ class Helpers:
     The caller takes shares like everybody else and never waits for a helper that has not begun: on a machine whose
     other cores are busy it does all the work itself.
     """
-
-    __slots__ = ("_pid", "_pool", "_size")
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None

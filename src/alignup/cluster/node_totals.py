@@ -45,8 +45,6 @@ class Totals:
         nodes: The nodes, with the pods that they hold.
     """
 
-    __slots__ = ("_left", "_numbers", "allocatable", "resources", "used", "used_in_all")
-
     def __init__(self, nodes: Sequence[Node]) -> None:
         found = [_counted(node_limits(node.machine, node.config, _device_counts(node)).allocatable) for node in nodes]
         self.resources = tuple(sorted({name for one in found for name in one}))
@@ -190,8 +188,6 @@ class Fit:
     Args:
         cluster: the nodes; of nodes that are known by their amounts only, resources without amounts count as missing.
     """
-
-    __slots__ = ("free",)
 
     def __init__(self, cluster: Cluster) -> None:
         self.free: dict[str, npt.NDArray[np.int64]]

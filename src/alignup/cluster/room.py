@@ -214,7 +214,7 @@ def plan_room(
     Args:
         cluster: made from nodes; it stays as it is.
         pods: those that wait.
-        standings: by uid, facts about pods; others have the priority 0 and come back.
+        standings: by uid, facts about pods; others have the priority of their manifest and come back.
         budgets: by name, how many disruptions each disruption budget allows.
 
     Raises:
@@ -222,12 +222,14 @@ def plan_room(
     """
     if not cluster.nodes:
         raise InputError("the cluster knows amounts only: make it from nodes")
-    there = {one.uid for node in cluster.nodes for one in node.pods}
+    bound = [one for node in cluster.nodes for one in node.pods]
+    there = {one.uid for one in bound}
     for pod in pods:
         if pod.uid in there:
             raise InputError.at("the waiting pods", "a pod that is on no node", f"{pod.namespace}/{pod.name}")
         there.add(pod.uid)
-    rules = Rules(standings or {}, budgets or {})
+    known = {one.uid: Standing(one.constraints.priority or 0) for one in (*bound, *pods)}
+    rules = Rules({**known, **(standings or {})}, budgets or {})
     waiting = sorted(pods, key=lambda pod: -rules.of(pod).priority)
     nodes = dict(zip(cluster.names, cluster.nodes, strict=True))
     greedy = _Greedy(nodes, rules)

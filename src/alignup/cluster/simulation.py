@@ -22,7 +22,7 @@ import numpy as np
 from alignup.cluster.cluster import REASONS, Cluster, Evaluation
 from alignup.cluster.node_totals import Totals, check_blind, demand_key
 from alignup.cluster.reasons import told_by
-from alignup.cluster.room import Standing, plan_room, without
+from alignup.cluster.room import plan_room, without
 from alignup.errors import InputError, errors_at
 from alignup.kubernetes.manifest import pod_from_manifest
 from alignup.kubernetes.pod_requests import is_pinned_memory
@@ -419,9 +419,7 @@ class Simulation:
         if not pods:
             return
         self._next_plan = time + self._rebalance
-        everybody = [*pods, *(pod for node in self._nodes for pod in node.pods)]
-        standings = {pod.uid: Standing(pod.constraints.priority or 0) for pod in everybody}
-        for step in plan_room(self.cluster, pods, standings=standings).steps:
+        for step in plan_room(self.cluster, pods).steps:
             if step.action == "evict":
                 self._take_away(step.pod.uid)
                 self._counts["evictions"] += 1
@@ -543,8 +541,6 @@ class Candidates:
         blind: the scheduler sees sums only.
     """
 
-    __slots__ = ("_blind", "_changes", "_cluster", "_demands", "_judging", "_strategy", "_totals")
-
     def __init__(self, cluster: Cluster, totals: Totals, strategy: str, *, blind: bool) -> None:
         self._cluster, self._totals = cluster, totals
         self._strategy, self._blind = strategy, blind
@@ -625,8 +621,6 @@ class Meter:
     Args:
         totals: the sums of the nodes.
     """
-
-    __slots__ = ("_elapsed", "_most", "_samples", "_strands", "_there", "_time", "_totals", "_used", "_weighted")
 
     def __init__(self, totals: Totals) -> None:
         self._totals = totals

@@ -46,24 +46,6 @@ _MOST_EVENTS: Final = 100
 _MOST_TOLD: Final = 10_000
 
 
-class PodDecoder:
-    """Decodes pods; one that cannot be read counts as asking for nothing, with a warning."""
-
-    def __init__(self) -> None:
-        self.reader = objects.PodReader()
-
-    def __call__(self, data: bytes | msgspec.Raw) -> objects.WatchedPod:
-        """Return the record of a Pod in JSON."""
-        found = objects.decode_pod(data)
-        try:
-            return self.reader.read(found)
-        except AlignupError as error:
-            metadata = found.metadata
-            warn(f"the requests of pod {metadata.namespace}/{metadata.name} are ignored: {error}")
-            node = "" if found.has_ended else found.spec.node_name
-            return objects.WatchedPod(Pod(metadata.uid, metadata.name, metadata.namespace), node=node)
-
-
 def _decoded(read: Callable[[object, str], object], data: msgspec.Raw) -> Any:
     return read(decode_json(data, "an object"), "it")
 
@@ -101,8 +83,7 @@ class Extender:
         self._writes_events = writes_events
         self._told: OrderedDict[str, frozenset[str]] = OrderedDict()
         self._events: asyncio.Queue[tuple[objects.Metadata, str]] = asyncio.Queue(_MOST_EVENTS)
-        self._decode = PodDecoder()
-        self.read = self._decode.reader.read
+        self.read = objects.PodReader().read
         nodes: Calls[objects.NodeObject] = Calls(
             lambda found: state.nodes_listed({one.metadata.name: one.metadata.labels or {} for one in found}),
             lambda one: state.node_seen(one.metadata.name, one.metadata.labels or {}),
@@ -148,6 +129,17 @@ class Extender:
             raise AlignupError(f"this extender stands by: {self._leader.holder or 'nobody'} leads")
         if self._leader is not None and self._leader.term != self._term:
             raise AlignupError("this extender has just begun to lead, and lists what was bound before")
+
+    def _decode(self, data: bytes | msgspec.Raw) -> objects.WatchedPod:
+        """Return the record of a Pod in JSON; one that cannot be read asks for nothing, with a warning."""
+        found = objects.decode_pod(data)
+        try:
+            return self.read(found)
+        except AlignupError as error:
+            metadata = found.metadata
+            warn(f"the requests of pod {metadata.namespace}/{metadata.name} are ignored: {error}")
+            node = "" if found.has_ended else found.spec.node_name
+            return objects.WatchedPod(Pod(metadata.uid, metadata.name, metadata.namespace), node=node)
 
     def _pod_seen(self, found: objects.WatchedPod) -> None:
         if not found.node:

@@ -67,7 +67,6 @@ class Leader:
         name: of the lease.
         identity: of this process, unlike that of any other.
         terms: seconds.
-        complain: called with what went wrong, in one line.
         clock: seconds that never go back, nor stand still while the process is stopped.
     """
 
@@ -79,13 +78,12 @@ class Leader:
         identity: str,
         *,
         terms: Terms | None = None,
-        complain: Callable[[str], None] = lambda _: None,
         clock: Callable[[], float] = _seconds,
     ) -> None:
         self._api, self._name, self._namespace = api, name, namespace
         self._collection = f"{object_path(_LEASES, namespace)}/leases"
         self.identity, self.terms = identity, terms or Terms()
-        self._complain, self._clock = complain, clock
+        self._clock = clock
         self._random = Random()  # noqa: S311  # pauses, not secrets
         self._seen, self._seen_at = _Spec(), 0.0
         self._renewed = float("-inf")
@@ -111,9 +109,9 @@ class Leader:
                     async with asyncio.timeout(self.terms.renew):
                         await self._try()
                 except (AlignupError, TimeoutError) as error:
-                    self._complain(f"lease {self._name}: {error or 'no answer'}")
+                    self._api.complain(f"lease {self._name}: {error or 'no answer'}")
                 if led and not self.leads:
-                    self._complain(f"lease {self._name}: this process leads no longer")
+                    self._api.complain(f"lease {self._name}: this process leads no longer")
                 await asyncio.sleep(self.terms.retry * (1.0 if self.leads else 1 + 1.2 * self._random.random()))
         finally:
             if self.leads:
@@ -178,7 +176,7 @@ class Leader:
                 spec = _Spec("", 1, None, moment(), found.spec.lease_transitions)
                 await self._put(spec, found.metadata.resource_version)
         except AlignupError as error:
-            self._complain(f"lease {self._name}: {error}")
+            self._api.complain(f"lease {self._name}: {error}")
 
 
 async def label_leader(api: Api, namespace: str, name: str) -> None:

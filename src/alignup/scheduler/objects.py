@@ -231,8 +231,6 @@ class WatchedPod(Record):
 class PodReader:
     """Makes the records of pods; pods with equal requests share theirs, as most pods of a cluster are copies."""
 
-    __slots__ = ("_templates",)
-
     def __init__(self) -> None:
         self._templates: dict[bytes, Pod] = {}
 

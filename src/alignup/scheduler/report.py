@@ -105,8 +105,6 @@ def decode_report(data: bytes | msgspec.Raw) -> Report:
 class Description:
     """Makes empty nodes from their descriptions; the parts that nodes have in common are read once."""
 
-    __slots__ = ("_reader", "_templates")
-
     def __init__(self) -> None:
         self._reader = NodeReader()
         self._templates: dict[tuple[str, tuple[tuple[str, str], ...]], Node] = {}

@@ -418,8 +418,6 @@ def _cluster(found: Mapping[str, _Known], rows: dict[str, Row]) -> Cluster:
 class View:
     """All members, numbered: first those that are known exactly."""
 
-    __slots__ = ("_cluster", "_empties", "_index", "_is_stale", "_kinds", "_layouts", "_rows", "members", "version")
-
     def __init__(self) -> None:
         self.members: dict[str, Member] = {}
         self._rows: dict[str, Row] = {}

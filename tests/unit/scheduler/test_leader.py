@@ -26,7 +26,7 @@ class Line:
     """A connection that can be cut, and a clock that can be put forward."""
 
     def __init__(self, api) -> None:
-        self.api, self.is_cut, self.ahead = api, False, 0.0
+        self.api, self.complain, self.is_cut, self.ahead = api, api.complain, False, 0.0
 
     async def request(self, *args, **options):
         if self.is_cut:
@@ -37,9 +37,9 @@ class Line:
         return asyncio.get_running_loop().time() + self.ahead
 
 
-def candidate(api, name: str, **options) -> tuple[Leader, Line]:
+def candidate(api, name: str) -> tuple[Leader, Line]:
     line = Line(api)
-    return Leader(line, "ns", "extender", name, terms=FAST, clock=line.clock, **options), line
+    return Leader(line, "ns", "extender", name, terms=FAST, clock=line.clock), line
 
 
 @asynccontextmanager
@@ -138,8 +138,8 @@ def test_errors_are_said_and_a_foreign_object_is_no_lease() -> None:
     async def scenario() -> None:
         stub = ApiStub()
         await stub.put(LEASES, {"metadata": {"name": "extender", "namespace": "ns"}, "spec": {"holderIdentity": 3}})
-        async with served(stub) as api:
-            leader, _ = candidate(api, "first", complain=said.append)
+        async with served(stub, said.append) as api:
+            leader, _ = candidate(api, "first")
             async with running(leader.run()):
                 await until(lambda: said)
             assert not leader.leads
