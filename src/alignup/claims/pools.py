@@ -98,8 +98,7 @@ def _pool(key: tuple[str, str], near: list[Slice], slices: Sequence[Slice], gate
     elsewhere = tuple(one for one in far if not (splits and one.shared_counters))
     counters, invalid = _counters((*near, *far), here, elsewhere) if splits else ({}, "")
     twice = _first_twice(device.name for one in here for device in one.devices)
-    if twice:
-        return PoolOnNode(*key, invalid=f"duplicate device name {twice}")
+    invalid = f"duplicate device name {twice}" if twice else invalid
     if invalid:
         return PoolOnNode(*key, invalid=invalid)
     flat = tuple((shared, name, value) for shared, values in counters.items() for name, value in values.items())

@@ -520,12 +520,12 @@ class Demand(Record, frozen=False):
     """Whether a node has as much left in sum."""
     scores: npt.NDArray[np.float64]
     """How much a node is worth; minus infinity: it is no candidate."""
-    seen: int
-    """The number of changes of nodes that these two take into account."""
     job: Job
     answer: Evaluation
     """The verdicts of the nodes; those of nodes where the pod does not fit are not kept up to date."""
-    judged: int
+    seen: int = 0
+    """The number of changes of nodes that `fits` and `scores` take into account."""
+    judged: int = -1
     """The number of changes that the answer takes into account; -1: none was given yet."""
     causes: dict[int, str] = field(default_factory=dict)
     """By index, why nodes refuse, of those that have not changed since they were asked."""
@@ -579,10 +579,8 @@ class Candidates:
             self._totals.request(pod),
             np.zeros(count, np.bool_),
             np.full(count, -np.inf),
-            0,
             cluster.job(pod),
             Evaluation.empty(count),
-            -1,
         )
 
     def _changed_since(self, seen: int) -> npt.NDArray[np.int64] | None:

@@ -300,9 +300,9 @@ async def write_event(
         await api.request("POST", path, event)
 
 
-def now() -> str:
-    """Return this moment in the form of the API."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def now(*, precise: bool = False) -> str:
+    """Return this moment in the form of the API, with microseconds if it is to be precise, as leases are."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ" if precise else "%Y-%m-%dT%H:%M:%SZ")
 
 
 def _refused(method: str, path: str, status: int, body: bytes) -> ApiError:

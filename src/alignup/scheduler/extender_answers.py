@@ -95,8 +95,7 @@ class Answers:
         else:
             found = self._filtered(pod, names)
             self._kept[demand_key(pod.pod)] = state, found
-            while len(self._kept) > _MOST_KEPT:
-                self._kept.popitem(last=False)
+            _forget_oldest(self._kept, _MOST_KEPT)
         if not found.passed:
             self.waiting[pod.pod.uid] = pod, now
             _forget_oldest(self.waiting)
@@ -301,6 +300,6 @@ class Answers:
         return ([one.uid for one in going], rules.violations(going)) if going else (list(chosen), None)
 
 
-def _forget_oldest(pods: OrderedDict[str, Any]) -> None:
-    while len(pods) > _REMEMBERED:
-        pods.popitem(last=False)
+def _forget_oldest(known: OrderedDict[Any, Any], most: int = _REMEMBERED) -> None:
+    while len(known) > most:
+        known.popitem(last=False)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
@@ -137,7 +136,7 @@ class Extender:
             return self.read(found)
         except AlignupError as error:
             metadata = found.metadata
-            warn(f"the requests of pod {metadata.namespace}/{metadata.name} are ignored: {error}")
+            warn(f"the requests of pod {metadata.label} are ignored: {error}")
             node = "" if found.has_ended else found.spec.node_name
             return objects.WatchedPod(Pod(metadata.uid, metadata.name, metadata.namespace), node=node)
 
@@ -275,7 +274,7 @@ class Extender:
             name = self.answers.woken(self.clock())
             if not name:
                 continue
-            body = {"metadata": {"annotations": {WOKEN: datetime.now(UTC).isoformat()}}}
+            body = {"metadata": {"annotations": {WOKEN: api_client.now(precise=True)}}}
             try:
                 await self.api.request("PATCH", api_client.object_path(api_client.NODES, name), body)
             except api_client.ApiError as error:

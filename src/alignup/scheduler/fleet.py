@@ -26,7 +26,6 @@ from alignup.machine.cpuset import CPUSet
 from alignup.node_resource_topology.write import topology_object
 from alignup.records import Record
 from alignup.scheduler import api_client
-from alignup.scheduler.leader import moment
 from alignup.scheduler.objects import PodObject, PodReader, decode_pod
 from alignup.scheduler.report import (
     Description,
@@ -327,7 +326,7 @@ class Fleet:
             try:
                 rejection = node.admit(self._reader.read(found).pod)
             except AlignupError as error:
-                self._api.complain(f"pod {found.metadata.namespace}/{found.metadata.name}: {error}")
+                self._api.complain(f"pod {found.metadata.label}: {error}")
                 return
             if rejection is not None:
                 self._write(uid, lambda: self._set_status(found, rejected_status(rejection, now)))
@@ -510,7 +509,7 @@ class Fleet:
 
 
 def _lease(name: str) -> dict[str, Any]:
-    return {"holderIdentity": name, "leaseDurationSeconds": _LEASE_SECONDS, "renewTime": moment()}
+    return {"holderIdentity": name, "leaseDurationSeconds": _LEASE_SECONDS, "renewTime": api_client.now(precise=True)}
 
 
 def seconds_of(text: str) -> float | None:

@@ -11,7 +11,6 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime
 from random import Random
 from typing import Final
 
@@ -19,7 +18,7 @@ import msgspec
 
 from alignup.errors import AlignupError
 from alignup.records import Record
-from alignup.scheduler.api_client import CONFLICT, MISSING, Api, accepting, object_path
+from alignup.scheduler.api_client import CONFLICT, MISSING, Api, accepting, now, object_path
 from alignup.scheduler.objects import Metadata, decode_pod
 from alignup.scheduler.watch import decode_list
 from alignup.text.json_text import decode_json
@@ -136,13 +135,13 @@ class Leader:
 
     async def _write(self, before: _Spec, version: str, begun: float) -> None:
         """Write this process into the lease, unless another one was faster."""
-        now = moment()
+        moment = now(precise=True)
         is_mine = before.holder_identity == self.identity
         spec = _Spec(
             self.identity,
             self.terms.lease,
-            before.acquire_time if is_mine else now,
-            now,
+            before.acquire_time if is_mine else moment,
+            moment,
             before.lease_transitions + (bool(version) and not is_mine),
         )
         if await self._put(spec, version):
@@ -173,7 +172,7 @@ class Leader:
         try:
             found = await self._get()
             if found.spec.holder_identity == self.identity:
-                spec = _Spec("", 1, None, moment(), found.spec.lease_transitions)
+                spec = _Spec("", 1, None, now(precise=True), found.spec.lease_transitions)
                 await self._put(spec, found.metadata.resource_version)
         except AlignupError as error:
             self._api.complain(f"lease {self._name}: {error}")
@@ -190,8 +189,3 @@ async def label_leader(api: Api, namespace: str, name: str) -> None:
     others = {decode_pod(one).metadata.name for one in decode_list(text).items or ()} - {name}
     for pod, value in (*((other, None) for other in sorted(others)), (name, "true")):
         await api.request("PATCH", object_path(pods, pod), {"metadata": {"labels": {LEADER: value}}})
-
-
-def moment() -> str:
-    """Return this moment in the form of the API, with microseconds."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

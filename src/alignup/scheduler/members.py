@@ -174,9 +174,8 @@ class ExactMember:
         """Return the node as the report says, with the pods that were bound since."""
         known: dict[str, Pod] = {uid: one.pod for uid, one in self.pods.items()}
         node = restored_node(self.template, self._reported, known)
-        there = {one.uid for one in node.pods}
         for uid, pod in known.items():
-            if uid not in there:
+            if not node.manager.has_pod(uid):
                 _admit(node, pod)
         return node
 

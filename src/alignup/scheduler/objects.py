@@ -57,6 +57,11 @@ class Metadata(msgspec.Struct, rename="camel", gc=False):
     labels: dict[str, str] | None = None
     owner_references: list[Owner] | None = None
 
+    @property
+    def label(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
 
 class Container(msgspec.Struct, rename="camel", gc=False):
     """A container of a pod."""
@@ -144,11 +149,6 @@ class Budget(msgspec.Struct, gc=False):
     spec: _BudgetSpec = msgspec.field(default_factory=_BudgetSpec)
     status: _BudgetStatus = msgspec.field(default_factory=_BudgetStatus)
 
-    @property
-    def name(self) -> str:
-        """Its namespace and name."""
-        return f"{self.metadata.namespace}/{self.metadata.name}"
-
     def protects(self, pod: WatchedPod) -> bool:
         """Return whether a pod is one of those that it is about."""
         selector = self.spec.selector
@@ -199,13 +199,13 @@ def rules_of(pods: Iterable[WatchedPod], budgets: Sequence[Budget]) -> Rules:
         one.pod.uid: Standing(
             one.priority,
             datetime.fromisoformat(one.since).timestamp() if one.since else 0.0,
-            tuple([budget.name for budget in budgets if budget.protects(one)]),
+            tuple([budget.metadata.label for budget in budgets if budget.protects(one)]),
             # nobody knows here whether there is a place for one that does not take every node
             comes_back=one.owner not in _NEVER_MOVED and not (one.is_particular or one.has_selector),
         )
         for one in pods
     }
-    return Rules(standings, {one.name: one.status.disruptions_allowed for one in budgets})
+    return Rules(standings, {one.metadata.label: one.status.disruptions_allowed for one in budgets})
 
 
 class WatchedPod(Record):
@@ -245,7 +245,7 @@ class PodReader:
         kept = {
             key: value for key, value in annotations.items() if key.startswith(_POLICY_PREFIX) or key == CONFIG_SOURCE
         }
-        uid = _static_uid(metadata) or metadata.uid or f"{metadata.namespace}/{metadata.name}"
+        uid = _static_uid(metadata) or metadata.uid or metadata.label
         pod = self._template(spec)
         made = {} if spec.resource_claims is None else _with_claims(pod, found.status.resource_claim_statuses or ())
         pod = pod.renamed(uid=uid, name=metadata.name, namespace=metadata.namespace, annotations=kept, **made)

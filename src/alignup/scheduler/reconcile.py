@@ -97,9 +97,8 @@ class Reconciler:
         try:
             await self._follower.run()
         finally:
-            for task in self._known.values():
-                if task is not None:
-                    task.cancel()
+            for uid in list(self._known):
+                self._forget(uid)
 
     def listed(self, found: list[PodObject]) -> None:
         """Take in all failed pods."""
@@ -118,13 +117,10 @@ class Reconciler:
         if owner is None:
             return
         delay = self._backoff.delay(owner.uid, self._clock())
-        name = f"{metadata.namespace}/{metadata.name}"
         if delay is None:
             self._known[metadata.uid] = None
-            limit = self._rules.limit
-            self._api.complain(
-                f"pod {name} stays: {limit} pods of {owner.kind} {owner.name} were deleted within an hour"
-            )
+            deleted = f"{self._rules.limit} pods of {owner.kind} {owner.name} were deleted within an hour"
+            self._api.complain(f"pod {metadata.label} stays: {deleted}")
             return
         self._known[metadata.uid] = asyncio.create_task(self._delete(found, delay))
 
@@ -146,9 +142,7 @@ class Reconciler:
             except AlignupError as error:
                 self._api.complain(str(error))
         await asyncio.sleep(delay)
-        self._say(
-            f"{'would delete' if self._dry else 'delete'} {metadata.namespace}/{metadata.name}: {found.status.reason}"
-        )
+        self._say(f"{'would delete' if self._dry else 'delete'} {metadata.label}: {found.status.reason}")
         if self._dry:
             return
         body = {"preconditions": {"uid": metadata.uid}}

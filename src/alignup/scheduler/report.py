@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 NODE: Final = "alignup.dev/node"
 HOLDINGS: Final = "alignup.dev/holdings"
-_KIND: Final = "NodeResourceTopology"
 _Bytes = Annotated[int, msgspec.Meta(ge=0, le=MEMORY_LIMIT)]
 
 
@@ -94,7 +93,7 @@ def decode_report(data: bytes | msgspec.Raw) -> Report:
     Raises:
         InputError: it is no object with metadata.
     """
-    found = decode_json(data, f"a {_KIND}", kind=_Object)
+    found = decode_json(data, "a NodeResourceTopology", kind=_Object)
     metadata, annotations = found.metadata, found.metadata.annotations or {}
     attributes = {one.name: one.value for one in found.attributes or ()}
     method = attributes.get(METHOD_ATTRIBUTE, METHOD)  # other methods leave out pods, and which is not told

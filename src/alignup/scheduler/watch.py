@@ -248,10 +248,9 @@ class Follower(Generic[T]):
         except AlignupError as error:
             meta = _meta(data)
             name = "/".join(filter(None, (meta.namespace, meta.name))) or "without a name"
-            known = said.get(name)
-            self._ignored[name] = meta.resource_version
-            if known != meta.resource_version:
+            if said.get(name) != meta.resource_version:
                 self._api.complain(f"{self._path}: the object {name} is ignored: {error}")
+            self._ignored[name] = meta.resource_version
             return None
 
 
