@@ -377,13 +377,14 @@ def _masks(remaining: _Remaining, parts: int, share: _Share) -> list[int]:
 
 def _closest(machine: Machine, room: Sequence[int], needed: int) -> int:
     """Return the fewest nodes that have as many cores left; of these, those closest to one of them."""
-    size = _fewest(room, needed)
+    everywhere = range(len(room))
+    size = next(size for size in range(1, len(room) + 1) if _largest(room, everywhere, size) >= needed)
     best: tuple[int, int] | None = None
     for seed, cores in enumerate(room):
         mask, have, length = 1 << seed, cores, 0
         while cores and have < needed:
             open_nodes = size - mask.bit_count()
-            others = [i for i in range(len(room)) if room[i] and not mask >> i & 1]
+            others = [i for i in everywhere if room[i] and not mask >> i & 1]
             # a node is of use if, with it, the nodes that may still follow can hold the rest
             useful = [
                 i
@@ -404,11 +405,6 @@ def _closest(machine: Machine, room: Sequence[int], needed: int) -> int:
 def _largest(room: Sequence[int], nodes: Iterable[int], count: int) -> int:
     """Return how many cores the `count` roomiest of some nodes have left."""
     return sum(sorted((room[i] for i in nodes), reverse=True)[:count])
-
-
-def _fewest(room: Sequence[int], needed: int) -> int:
-    """Return how many nodes it takes at least to have so many cores."""
-    return next(size for size in range(1, len(room) + 1) if _largest(room, range(len(room)), size) >= needed)
 
 
 def distance(machine: Machine, one: int, other: int) -> int:

@@ -82,14 +82,7 @@ def _kubelet_files(
     configuration = read_configuration(files, config, config_dir)
     if configuration.source:
         yield layout.CONFIG, _json(kept(dict(configuration.fields), _shapes()["configuration"]))
-    for path in (
-        layout.CPU_STATE,
-        layout.MEMORY_STATE,
-        layout.ALLOCATED,
-        layout.DEVICE_CHECKPOINT,
-        layout.LIST,
-        layout.ALLOCATABLE,
-    ):
+    for path in sorted(layout.FILES - {layout.CONFIG, *_KEPT}):
         data = files.read(path)
         if data is not None:
             yield path, data

@@ -41,10 +41,10 @@ NODE: Final = "node.json"
 CLAIMS: Final = "resources.json"
 """The objects of claims (DRA) that matter on the node."""
 
-_FILES: Final = frozenset(
+FILES: Final = frozenset(
     (CONFIG, CPU_STATE, MEMORY_STATE, ALLOCATED, DEVICE_CHECKPOINT, LIST, ALLOCATABLE, PODS, NODE, CLAIMS)
 )
-_TOPS: Final = frozenset({"sys", "proc", *(name.partition("/")[0] for name in _FILES)})
+_TOPS: Final = frozenset({"sys", "proc", *(name.partition("/")[0] for name in FILES)})
 _MOST_BYTES: Final = 32 << 20
 """Of one file: the pods of a node with thousands of them."""
 _CHUNK: Final = 1 << 20
@@ -167,7 +167,7 @@ class ArchiveFiles:
 
 def _most_bytes(path: str) -> int | None:
     """Return how many bytes a file of an archive may have; None: it is no file of a node."""
-    is_nodes = path in _FILES or path.rpartition("/")[0] == CONFIG_FOLDER
+    is_nodes = path in FILES or path.rpartition("/")[0] == CONFIG_FOLDER
     return _MOST_BYTES if is_nodes else kernel_file_size(path)
 
 

@@ -44,6 +44,8 @@ _EXTENSIONS: Final = (
     *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
 )
 _PLAIN_TYPES: Final = (tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE)
+# ValueError: numbers in headers that are none; RecursionError: extended headers one after another
+_DAMAGE: Final = (tarfile.TarError, ValueError, RecursionError, EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile)
 
 
 class Archive(Record):
@@ -133,16 +135,7 @@ def read_archive(
         return _read_members(_unpacked(Path(path), what), tops, most_bytes, keeps_link)
     except InputError as error:
         raise type(error)(f"{error} at {source}") from None
-    # ValueError: numbers in headers that are none; RecursionError: extended headers one after another
-    except (
-        tarfile.TarError,
-        ValueError,
-        RecursionError,
-        EOFError,
-        lzma.LZMAError,
-        zlib.error,
-        gzip.BadGzipFile,
-    ) as error:
+    except _DAMAGE as error:
         raise InputError(f"expected {what}, but the file is damaged or no archive at {source}") from error
     except OSError as error:
         raise InputError(f"cannot read {what} at {source}: {why(error)}") from error

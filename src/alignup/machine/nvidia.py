@@ -61,8 +61,7 @@ def read_gpus(machine: Machine, *, nvml: Any = None, resource: str = GPU_RESOURC
     Raises:
         InputError: the library or the driver is missing, or the driver refuses to answer.
     """
-    library = _import_nvml() if nvml is None else nvml
-    with _session(library):
+    with _session(nvml) as library:
         try:
             handles = [library.nvmlDeviceGetHandleByIndex(index) for index in range(library.nvmlDeviceGetCount())]
             uuids = [_text(library.nvmlDeviceGetUUID(handle)) for handle in handles]
@@ -82,23 +81,19 @@ def read_gpus(machine: Machine, *, nvml: Any = None, resource: str = GPU_RESOURC
     return GpuInventory({resource: tuple(devices)}, {resource: pairs} if pairs else {})
 
 
-def _import_nvml() -> Any:
-    """Return the module that speaks to the driver."""
-    with needs_extra("NVIDIA GPUs need nvidia-ml-py", "nvidia-ml-py"):
-        import pynvml  # type: ignore[import-not-found,import-untyped,unused-ignore]  # noqa: PLC0415  # an extra
-    return pynvml
-
-
 @contextmanager
-def _session(library: Any) -> Iterator[None]:
-    """Keep the library initialised for a while."""
+def _session(library: Any) -> Iterator[Any]:
+    """Keep the library, by default the one that is installed, initialised for a while."""
+    if library is None:
+        with needs_extra("NVIDIA GPUs need nvidia-ml-py", "nvidia-ml-py"):
+            import pynvml as library  # type: ignore[import-not-found,import-untyped,no-redef,unused-ignore]  # noqa: PLC0415  # an extra
     try:
         library.nvmlInit()
     except library.NVMLError as error:
         message = f"cannot use NVIDIA's driver: {error}; is it installed and loaded on this machine?"
         raise InputError(message) from error
     try:
-        yield
+        yield library
     finally:
         library.nvmlShutdown()
 

@@ -59,7 +59,9 @@ def load_snapshot(path: str | os.PathLike[str]) -> MemoryTree:
 
 def kernel_file_size(name: str) -> int | None:
     """Return how many bytes a file may have by its path from the root; None: discovery does not read it."""
-    return largest_size(name) if is_kernel_file(name) or _is_pci_target(name) else None
+    # a link in `sys/bus/pci/devices` may lead to the folder that it is in
+    is_target = name.startswith("sys/devices/pci") and posixpath.basename(name) in pci_names()
+    return largest_size(name) if is_kernel_file(name) or is_target else None
 
 
 def is_pci_link(name: str) -> bool:
@@ -77,8 +79,3 @@ def kernel_tree(archive: Archive, source: str) -> MemoryTree | None:
                 files[f"{link}/{name}"] = files[f"{folder}/{name}"]
     kept = {name: kept_text(name, text) for name, text in files.items() if is_kernel_file(name)}
     return MemoryTree(source, kept) if kept else None
-
-
-def _is_pci_target(name: str) -> bool:
-    """Return whether a link in `sys/bus/pci/devices` may lead to the folder that this file is in."""
-    return name.startswith("sys/devices/pci") and posixpath.basename(name) in pci_names()

@@ -233,34 +233,27 @@ def comparison_page(reports: Sequence[Report]) -> str:
     """Return the page of several configurations side by side."""
     parts = [_table(reports), paragraph(f"stranded: {STRANDED}")]
     totals = [(report.configuration, report.total) for report in reports]
-    for title, rows, whole in (
-        ("Pods admitted", [(name, one.admitted, str(one.admitted)) for name, one in totals], None),
-        (
-            "Pods refused although the node had enough of every resource in total",
-            [(name, one.fitting, str(one.fitting)) for name, one in totals],
-            None,
-        ),
-        ("Containers whose affinity is preferred", [_part(name, one.preferred_share) for name, one in totals], 1),
-        (
-            "NUMA nodes a container",
-            [(name, one.mean_numa_nodes, f"{one.mean_numa_nodes or 0:.2f}") for name, one in totals],
-            None,
-        ),
+    for title, what, form, whole in (
+        ("Pods admitted", "admitted", "d", None),
+        ("Pods refused although the node had enough of every resource in total", "fitting", "d", None),
+        ("Containers whose affinity is preferred", "preferred_share", ".1%", 1),
+        ("NUMA nodes a container", "mean_numa_nodes", ".2f", None),
     ):
+        rows = [_bar(name, getattr(one, what), form) for name, one in totals]
         parts += [heading(title), bars(title, rows, whole=whole)]
     for resource in dict.fromkeys(name for report in reports for name in report.utilisation):
         for words, amounts in (
             ("held on average", [(one.configuration, one.utilisation) for one in reports]),
             ("stranded", [(one.configuration, one.stranded) for one in reports]),
         ):
-            rows = [_part(name, found.get(resource)) for name, found in amounts]
+            rows = [_bar(name, found.get(resource)) for name, found in amounts]
             parts += [heading(f"{resource}: {words}"), bars(f"{resource}: {words}", rows, whole=1)]
     return page("Policies compared", parts)
 
 
-def _part(label: str, value: float | None) -> tuple[str, float | None, str]:
-    """Return the bar of a part of a whole."""
-    return label, value, number_in(value)
+def _bar(label: str, value: float | None, form: str = ".1%") -> tuple[str, float | None, str]:
+    """Return the bar of a number, by default of a part of a whole."""
+    return label, value, number_in(value, form)
 
 
 def _table(reports: Sequence[Report]) -> Element:
@@ -316,7 +309,7 @@ def _report_parts(report: Report) -> Iterator[Element]:
             yield bars(f"refusals by {what}", rows)
     yield heading("Stranded capacity")
     yield paragraph(STRANDED)
-    yield bars("stranded", [_part(*one) for one in report.stranded.items()], whole=1)
+    yield bars("stranded", [_bar(*one) for one in report.stranded.items()], whole=1)
     for node in report.nodes[:MOST_NODES]:
         yield from _use_over_time(node)
     if len(report.nodes) > MOST_NODES:

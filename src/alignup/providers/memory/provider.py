@@ -176,7 +176,10 @@ class MemoryProvider:
         requests = container.memory
         key = (pod.uid, container.name)
         if not requests:
-            self._place_nothing(pod, affinity)
+            if self._places_nothing(pod):  # as older kubelets do
+                if affinity.affinity is None:
+                    raise AllocationError("a container that requests no memory has no NUMA nodes to go by")
+                self._take(self.ledger.copy(), pod.uid, ((MEMORY, 0),), affinity)
             return
         if key in self._holdings:
             return
@@ -196,18 +199,6 @@ class MemoryProvider:
         if self._only_where_requested or pod.qos is not QOSClass.GUARANTEED:
             return False
         return pod.pod_level in (PodLevel.SETS_QOS, PodLevel.MANAGED)
-
-    def _place_nothing(self, pod: Pod, affinity: TopologyHint) -> None:
-        """Refuse a container without memory where older kubelets do.
-
-        Raises:
-            AllocationError: there is no affinity to go by, or its nodes cannot be used together.
-        """
-        if not self._places_nothing(pod):
-            return
-        if affinity.affinity is None:
-            raise AllocationError("a container that requests no memory has no NUMA nodes to go by")
-        self._take(self.ledger.copy(), pod.uid, ((MEMORY, 0),), affinity)
 
     def allocate_pod(self, pod: Pod, affinity: TopologyHint) -> None:
         """Give a pod with resources of its own its memory, and divide it among its containers.
