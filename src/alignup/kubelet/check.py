@@ -100,14 +100,12 @@ def _found(files: NodeFiles, options: KubeletOptions) -> list[Finding]:
     """Return the findings, those in a checkpoint with its path in the layout."""
     found: list[Finding] = []
     values: dict[str, Any] = {}
-    damaged: set[str] = set()
 
     def read(version: KubeletVersion) -> checkpoints.KubeletState:
         names = {path: name for name, path in _FILES.items()}
         for path, one in checkpoints.read_checkpoints(files, version):
             if isinstance(one, InputError):
                 found.append(finding(f"{names[path]}-file-damaged", str(one)))
-                damaged.add(path)
             else:
                 values[path] = one
                 found.extend(_owner(files, path))
@@ -119,7 +117,7 @@ def _found(files: NodeFiles, options: KubeletOptions) -> list[Finding]:
         config = config_of(records, machine)
     except InputError as error:
         return [*found, finding("configuration", str(error), file=records.configuration.source)]
-    found += _missing(records, config, {*values, *damaged})
+    found += _missing(records, config, {*values, *(one.file for one in found)})
     found += _formats(values, config)
     wrong = {one.file for one in found}
     intact = {path: value for path, value in values.items() if path not in wrong}

@@ -267,8 +267,7 @@ class LoadedMachine(Record):
             devices = decode_inventory(mapping_under(own, "devices", before), self.machine, f"{before}devices")
             sets = {}
         if own.get("preferredSets") is not None:
-            wanted = mapping_under(own, "preferredSets", before)
-            sets = decode_preferred_sets(wanted, devices, f"{before}preferredSets")
+            sets = decode_preferred_sets(mapping_under(own, "preferredSets", before), devices, f"{before}preferredSets")
         if own.get("kubelet") is not None:
             kubelet = mapping_under(own, "kubelet", before)
         return replace(self, devices=devices, preferred_sets=sets, kubelet=kubelet)

@@ -243,9 +243,7 @@ def cores(tree: KernelTree, online: int) -> list[int]:
 
     found = [group for _, group in partition(online, core_of)]
     shared = next((group for group in found if group & (group - 1)), 0)
-    if shared and _are_modules(tree, shared):
-        return [1 << cpu for cpu in bit_numbers(online)]
-    return found
+    return [1 << cpu for cpu in bit_numbers(online)] if shared and _are_modules(tree, shared) else found
 
 
 def _are_modules(tree: KernelTree, group: int) -> bool:
@@ -359,13 +357,10 @@ def _l3_of(tree: KernelTree, folder: str) -> int | None:
     # the highest index first: that is where the L3 mostly is
     for index in sorted(filter(_INDEX.fullmatch, tree.names(folder)), key=lambda name: -int(name[5:])):
         cache = f"{folder}/{index}"
-        if first_number(tree.read(f"{cache}/level")) != _L3:
-            continue
-        if (tree.read(f"{cache}/type") or "").startswith("Instruction"):
-            continue
-        if first_number(tree.read(f"{cache}/size")) == 0:
-            continue
-        return _shared(tree, cache)
+        is_l3 = first_number(tree.read(f"{cache}/level")) == _L3
+        has_data = is_l3 and not (tree.read(f"{cache}/type") or "").startswith("Instruction")
+        if has_data and first_number(tree.read(f"{cache}/size")) != 0:
+            return _shared(tree, cache)
     return None
 
 
