@@ -263,10 +263,11 @@ def show(
         pod, admission, hints = same[0]
         console.print()
         show_pod(console, node, pod, admission)
-        if pod.uid in meetings:
+        meeting = meetings.get(pod.uid)
+        if meeting is not None:
             from alignup.cli.claims import meeting_lines  # startup counts
 
-            for line in meeting_lines(meetings[pod.uid]):
+            for line in meeting_lines(meeting):
                 console.print(f"  {safe(line)}")
         if len(same) > 1:
             more = counted(len(same) - 1, "more pod")

@@ -32,7 +32,7 @@ _T = TypeVar("_T")
 PLAIN_WIDTH: Final = 10_000
 """Columns that a table in a file or pipe may have: programs read it too, so no value is broken in two."""
 GAP: Final = "   "
-_TAG: Final = re.compile(r"(\\*)(\[[a-z#/@][^\[]*?\])")
+_TAG: Final = r"(\\*)(\[[a-z#/@][^\[]*?\])"
 """What rich takes for a mark, and the backslashes before it, of which an odd number makes it text."""
 
 
@@ -176,7 +176,7 @@ def plain(text: str) -> str:
     """Return a text as rich would show it, without its marks."""
     if "[" not in text:
         return text
-    return _TAG.sub(lambda found: "\\" * (len(found[1]) // 2) + (found[2] if len(found[1]) % 2 else ""), text)
+    return re.sub(_TAG, lambda found: "\\" * (len(found[1]) // 2) + (found[2] if len(found[1]) % 2 else ""), text)
 
 
 def safe(text: str) -> str:
@@ -184,7 +184,7 @@ def safe(text: str) -> str:
     printable = "".join(
         letter if letter.isprintable() or letter == "\n" else "\N{REPLACEMENT CHARACTER}" for letter in text
     )
-    escaped = _TAG.sub(r"\1\1\\\2", printable)
+    escaped = re.sub(_TAG, r"\1\1\\\2", printable) if "[" in printable else printable
     # or it would escape a mark behind it
     return f"{escaped}\\" if escaped.endswith("\\") and not escaped.endswith("\\\\") else escaped
 

@@ -99,7 +99,6 @@ _EXCLUSIVE: Final = (
     ("prefer-align-cpus-by-uncorecache", "distribute-cpus-across-cores"),
     ("prefer-align-cpus-by-uncorecache", "distribute-cpus-across-numa"),
 )
-_WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 GO_BOOLEANS: Final = {
     **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
     **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
@@ -142,7 +141,7 @@ def parse_topology_options(options: Mapping[str, Any], where: str = "topologyMan
     """
     _check_options(options, TOPOLOGY_OPTIONS, where)
     maximum = options.get("max-allowable-numa-nodes", str(DEFAULT_MAXIMUM))
-    if not _WHOLE_NUMBER.fullmatch(maximum) or int(maximum) < DEFAULT_MAXIMUM:
+    if not re.fullmatch("[+-]?[0-9]{1,18}", maximum) or int(maximum) < DEFAULT_MAXIMUM:
         expected = f"a whole number of at least {DEFAULT_MAXIMUM}"
         raise ConfigError.at(f'{where}["max-allowable-numa-nodes"]', expected, maximum)
     return TopologyOptions(_flag(options, "prefer-closest-numa-nodes", where), int(maximum))

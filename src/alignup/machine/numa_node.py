@@ -15,7 +15,7 @@ from alignup.machine.bits import bit_numbers, bit_set
 from alignup.records import Record, field
 from alignup.text.byte_sizes import BYTE_SUFFIXES, format_bytes
 
-_PAGE_SIZE: Final = re.compile("([1-9][0-9]{0,8})(Ki|Mi|Gi|Ti)")
+_PAGE_SIZE: Final = "([1-9][0-9]{0,8})(Ki|Mi|Gi|Ti)"
 
 
 class Core(Record):
@@ -74,7 +74,7 @@ class HugePages(Record):
         Raises:
             InputError: `size` is not a whole number with one of the suffixes Ki, Mi, Gi, Ti.
         """
-        matched = _PAGE_SIZE.fullmatch(size)
+        matched = re.fullmatch(_PAGE_SIZE, size)
         if not matched:
             raise InputError.at(where, "a page size such as 2Mi, 1Gi or 64Ki", size)
         return cls.of_bytes(int(matched[1]) << dict(BYTE_SUFFIXES)[matched[2]], count)

@@ -27,11 +27,12 @@ _TYPES: Final[Mapping[str, tuple[str, type | tuple[type, ...]]]] = {
     "object": ("a mapping", Mapping),
     "null": ("null", type(None)),
 }
-# msgspec says what it expected only in sentences; tests/unit/text/test_typed.py pins each form that is read here
-_PLACE: Final = re.compile(r"(?P<what>.*) - at (?P<key>`key` in )?`\$(?P<path>[^`]*)`", re.DOTALL)
-_MISSING: Final = re.compile(r"Object missing required field `(?P<field>[^`]+)`")
-_EXPECTED: Final = re.compile(r"Expected `(?P<types>[^`]*)`(?P<limit>.*?)(?:, got `[^`]*`)?", re.DOTALL)
-_STEP: Final = re.compile(r"\.(?P<field>[^.\[]+)|\[(?P<index>[0-9]+)\]|\[\.\.\.\]")
+# msgspec says what it expected only in sentences; tests/unit/text/test_typed.py pins each form that is read here;
+# the patterns are compiled where one is needed
+_PLACE: Final = r"(?P<what>.*) - at (?P<key>`key` in )?`\$(?P<path>[^`]*)`"
+_MISSING: Final = r"Object missing required field `(?P<field>[^`]+)`"
+_EXPECTED: Final = r"Expected `(?P<types>[^`]*)`(?P<limit>.*?)(?:, got `[^`]*`)?"
+_STEP: Final = r"\.(?P<field>[^.\[]+)|\[(?P<index>[0-9]+)\]|\[\.\.\.\]"
 
 
 def decode(value: object, kind: type[_T], where: str = "", *, strict: bool = True, own: Any = None) -> _T:
@@ -63,15 +64,15 @@ def _prepare(kind: object) -> None:
 
 def _input_error(complaint: str, value: object, where: str) -> InputError:
     """Return msgspec's complaint in this package's words, with the value it is about."""
-    found = _PLACE.fullmatch(complaint)
+    found = re.fullmatch(_PLACE, complaint, re.DOTALL)
     what, path = (found["what"], found["path"]) if found else (complaint, "")
-    expected = _EXPECTED.fullmatch(what)
+    expected = re.fullmatch(_EXPECTED, what, re.DOTALL)
     # of a value that may be null, null is not worth mentioning
     name = expected["types"].split(" | ")[0] if expected else ""
     words, python_type = _TYPES.get(name, (name, object))
     value, place = _look_up(value, path, python_type)
     place = f"{where}{place}" if where else place.removeprefix(".") or "the top"
-    missing = _MISSING.fullmatch(what)
+    missing = re.fullmatch(_MISSING, what)
     if missing:
         return InputError(f"expected the field {missing['field']!r}, which is missing at {place}")
     if expected is None:
@@ -90,7 +91,7 @@ def _look_up(value: object, path: str, python_type: type | tuple[type, ...]) -> 
     if that does not tell either, the mapping is returned.
     """
     place = ""
-    for step in _STEP.finditer(path):
+    for step in re.finditer(_STEP, path):
         if step["field"]:
             value, place = value[step["field"]], f"{place}.{step['field']}"  # type: ignore[index]  # msgspec walked there
         elif step["index"]:
