@@ -8,6 +8,7 @@ quantity is left to `alignup.kubernetes.manifest`.
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Final
 
 from alignup.errors import InputError
@@ -22,7 +23,7 @@ _MULTIPLIERS: Final[dict[str, int]] = {
 }
 _LONGEST: Final = 120
 # the digits are bounded so that a typing error cannot become a number of megabytes
-_FORM: Final = re.compile(
+_FORM: Final = (
     r"(?P<sign>[+-]?)(?=\.?[0-9])(?P<whole>[0-9]{0,40})(?:\.(?P<fraction>[0-9]{0,40}))?"
     r"(?:(?P<suffix>[KMGTPE]i|[numkMGTPE]?)|[eE](?P<exponent>[+-]?[0-9]{1,4}))"
 )
@@ -73,9 +74,15 @@ def in_units(resource: str, billionths: int) -> int:
     return -(-billionths // (10**6 if resource == "cpu" else _ONE))
 
 
+@cache
+def _form() -> re.Pattern[str]:
+    """Return the form of a quantity; to compile it would make the package slower to import."""
+    return re.compile(_FORM)
+
+
 def _from_text(text: str) -> int | None:
     """Return the billionths that `text` stands for, finer parts rounded away from zero; None: no quantity."""
-    match = _FORM.fullmatch(text)
+    match = _form().fullmatch(text)
     if match is None:
         return None
     sign, whole, fraction, suffix, exponent = match.groups()

@@ -17,9 +17,7 @@ from typing import Any, Final
 from alignup.errors import InputError, warn
 from alignup.records import Record
 
-_VERSION: Final = re.compile(
-    r"v?([0-9]{1,4})\.([0-9]{1,6})(?:\.[0-9]{1,9}(?:[-+.][0-9A-Za-z.+~_-]{0,200})?)?[+]?", re.ASCII
-)
+_VERSION: Final = r"v?([0-9]{1,4})\.([0-9]{1,6})(?:\.[0-9]{1,9}(?:[-+.][0-9A-Za-z.+~_-]{0,200})?)?[+]?"
 
 
 @total_ordering
@@ -127,7 +125,7 @@ def parse_version(text: object, where: str = "kubeletVersion", *, warns: bool = 
                 "feature gates, policy options and checkpoints"
             )
         return NEWEST
-    match = _VERSION.fullmatch(text) if isinstance(text, str) else None
+    match = re.fullmatch(_VERSION, text) if isinstance(text, str) else None
     if match is None:
         raise InputError.at(where, 'the version of a kubelet such as "1.33" or "v1.33.13-eks-1"', text)
     major, minor = int(match[1]), int(match[2])
@@ -138,7 +136,7 @@ def parse_version(text: object, where: str = "kubeletVersion", *, warns: bool = 
 
 def newer_release(text: object) -> str:
     """Return the release that a version names, such as `1.38`, if it is newer than those known; else an empty text."""
-    match = _VERSION.fullmatch(text) if isinstance(text, str) else None
+    match = re.fullmatch(_VERSION, text) if isinstance(text, str) else None
     is_newer = match is not None and (int(match[1]), int(match[2])) > (1, NEWEST.minor)
     return f"{match[1]}.{int(match[2])}" if match is not None and is_newer else ""
 

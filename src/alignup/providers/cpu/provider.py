@@ -29,10 +29,9 @@ if TYPE_CHECKING:
 
 RESOURCE: Final = "cpu"
 SMT_ALIGNMENT_ERROR: Final = "SMTAlignmentError"
-_NEWEST_PROFILE: Final = VersionProfile()
 
 
-def reserved_cpus(machine: Machine, count: int, options: CpuOptions, profile: VersionProfile = _NEWEST_PROFILE) -> int:
+def reserved_cpus(machine: Machine, count: int, options: CpuOptions, profile: VersionProfile | None = None) -> int:
     """Return the CPUs that the kubelet reserves when it is told how many, but not which.
 
     It takes them as it would for a container that asks for `count` CPUs of the empty machine.
@@ -41,7 +40,7 @@ def reserved_cpus(machine: Machine, count: int, options: CpuOptions, profile: Ve
         ConfigError: the machine has fewer CPUs.
     """
     topology = cpu_topology(machine)
-    reserved = _take(topology, options, profile, topology.cpus, count, 0)
+    reserved = _take(topology, options, profile or VersionProfile(), topology.cpus, count, 0)
     if reserved.bit_count() != count:
         raise ConfigError.at("the reserved CPUs", f"at most {topology.cpus.bit_count()} CPUs", count)
     return reserved
@@ -93,8 +92,9 @@ class CpuProvider:
     name = RESOURCE
 
     def __init__(
-        self, machine: Machine, reserved: int, options: CpuOptions, profile: VersionProfile = _NEWEST_PROFILE
+        self, machine: Machine, reserved: int, options: CpuOptions, profile: VersionProfile | None = None
     ) -> None:
+        profile = profile or VersionProfile()
         capacity = cpu_capacity(cpu_topology(machine), reserved, options, profile)
         self._options = options
         self._node_ids = machine.numa_node_ids

@@ -39,7 +39,6 @@ class _PodDevices(NamedTuple):
 
 
 _NOTHING: Final = _PodDevices({}, {})
-_NEWEST_PROFILE: Final = VersionProfile()
 
 
 class DeviceProvider:
@@ -65,12 +64,12 @@ class DeviceProvider:
         machine: Machine,
         inventory: Mapping[str, Sequence[Device]],
         plugins: Mapping[str, DevicePlugin | Preference] | None = None,
-        profile: VersionProfile = _NEWEST_PROFILE,
+        profile: VersionProfile | None = None,
         pairing: Pairing | None = None,
     ) -> None:
         self._machine = machine
         self._pairing = pairing
-        self._over_all_nodes = profile.device_hints_over_all_nodes
+        self._over_all_nodes = (profile or VersionProfile()).device_hints_over_all_nodes
         self._preferences = {resource: preference_of(plugin) for resource, plugin in (plugins or {}).items()}
         self.pools: dict[str, DevicePool] = {}
         """The devices of each resource."""

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from alignup.topology_manager.provider import ResourceHints
 
 MEMORY: Final = "memory"
-_NEWEST_PROFILE = VersionProfile()
 
 
 class RestoredMemory(Record):
@@ -89,9 +88,10 @@ class MemoryProvider:
         reserved: Iterable[ReservedMemory],
         *,
         bindings_stay: bool = True,
-        profile: VersionProfile = _NEWEST_PROFILE,
+        profile: VersionProfile | None = None,
     ) -> None:
         self._ids = machine.numa_node_ids
+        profile = profile or VersionProfile()
         self._bindings_stay, self._checks_groups = bindings_stay, profile.memory_groups_checked
         self._only_where_requested = profile.memory_only_where_requested
         capacity = memory_capacity(machine, tuple(reserved), checks_groups=self._checks_groups)
