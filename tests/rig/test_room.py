@@ -1,22 +1,24 @@
-"""Asking a real cluster why a pod waits, and making room for it there, with simulated kubelets."""
+"""Asking a real cluster why a pod waits, and making room for it there, with simulated kubelets and with real ones."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import time
-from contextlib import ExitStack
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rig_kubelets import PROGRAMS, real_kubelets
 from rig_proof import EXTENDER, FLEET
 from rig_workload import write_nodes
-from rigged import ALIGNUP, Server, alignup, control_plane
+from rigged import ALIGNUP, Server, alignup, control_plane, need_rig, wait_for_metric
 from watched import description, pod_object
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from rigged import ControlPlane
 
@@ -50,6 +52,7 @@ def create(server: Server, name: str, cpu: int, node: str = "") -> None:
     pod = pod_object(name, cpu=cpu)
     del pod["metadata"]["uid"], pod["status"], pod["spec"]["priority"]
     pod["metadata"]["ownerReferences"] = [OWNER]
+    pod["spec"]["terminationGracePeriodSeconds"] = 1
     if node:
         pod["spec"]["nodeName"] = node
     assert server.ask("POST", PODS, pod) == 201
@@ -66,16 +69,29 @@ def runs(server: Server, *names: str) -> bool:
     return all(get(server, name).get("status", {}).get("phase") == "Running" for name in names)
 
 
-def test_waiting_pods_run_after_the_planned_evictions_and_nothing_is_rejected() -> None:
+@contextmanager
+def simulated_kubelets(plane: ControlPlane, nodes: list[dict[str, Any]]) -> Iterator[None]:
+    words = ("fleet", "--kubeconfig", plane.kubeconfig, "--listen", FLEET, "--nodes", write_nodes(plane.folder, nodes))
+    with alignup(*words, ready=f"http://{FLEET}/healthz"):
+        yield
+
+
+ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="a kubelet needs root")
+
+
+@pytest.mark.parametrize("kubelets", [simulated_kubelets, pytest.param(real_kubelets, marks=ROOT)])
+def test_waiting_pods_run_after_the_planned_evictions_and_nothing_is_rejected(kubelets) -> None:
     """Each of three nodes has 1 CPU and 2 left on its NUMA nodes, and a pod of 3 waits: one of 2 has to move."""
-    with control_plane() as plane, ExitStack() as stack:
+    if kubelets is real_kubelets:
+        need_rig(*PROGRAMS)
+    nodes = [{"name": f"node-{number}", **description()} for number in range(3)]
+    with (
+        control_plane() as plane,
+        kubelets(plane, nodes),
+        alignup("extender", "--kubeconfig", plane.kubeconfig, "--listen", EXTENDER, ready=f"http://{EXTENDER}/healthz"),
+    ):
         server = Server(plane.kubeconfig)
-        nodes = [{"name": f"node-{number}", **description()} for number in range(3)]
-        listen = ("--kubeconfig", plane.kubeconfig, "--listen")
-        path = write_nodes(plane.folder, nodes)
-        ready = [f"http://{one}/healthz" for one in (FLEET, EXTENDER)]
-        stack.enter_context(alignup("fleet", *listen, FLEET, "--nodes", path, ready=ready[0]))
-        stack.enter_context(alignup("extender", *listen, EXTENDER, ready=ready[1]))
+        wait_for_metric(EXTENDER, 'alignup_extender_nodes{known_by="holdings"}', float(len(nodes)))
         plane.schedule_with(EXTENDER)
         names = [f"pod-{number}" for number in range(6)]
         for number, name in enumerate(names):
