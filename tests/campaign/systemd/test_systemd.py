@@ -7,11 +7,7 @@ minute without KVM, so all but the first tests share one machine, in which each 
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
-import subprocess
-import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,37 +16,13 @@ import pytest
 
 from campaign.systemd.virtual_machine import PATIENCE, Layout, VirtualMachine, new_disk
 
-HERE = Path(__file__).parent
-ROOT = HERE.parents[2]
-PROGRAMS = ("qemu-system-x86_64", "debootstrap", "mke2fs", "python3.11")
 TWO = Layout((4, 4), (1024, 1024), device_node=1)
 FOUR = Layout((2, 2, 2, 2), (512, 512, 512, 512), device_node=2)
 WITHOUT_MEMORY = Layout((2, 2, 2, 2), (1024, 0, 512, 512), device_node=3)
 AGENT = "alignup-agent"
 
 
-def why_not():
-    """Return why there can be no machine here; empty if there can."""
-    if "ALIGNUP_VM" not in os.environ:
-        return "ALIGNUP_VM is not set"
-    if os.geteuid() != 0:
-        return "a disk is built by root"
-    missing = [name for name in PROGRAMS if not shutil.which(name)]
-    return f"no {', '.join(missing)}" if missing else ""
-
-
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(why_not()), reason=why_not() or "none")]
-
-
-@pytest.fixture(scope="module")
-def image(tmp_path_factory):
-    """The folder with the disk, made with the program and the unit of this tree."""
-    folder, wheels = Path(os.environ["ALIGNUP_VM"]), tmp_path_factory.mktemp("wheels")
-    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", wheels, ROOT]
-    subprocess.run(build, check=True)  # noqa: S603  # ours
-    (wheel,) = wheels.iterdir()
-    subprocess.run([HERE / "build-image", folder, wheel], check=True)  # noqa: S603  # ours
-    return folder
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

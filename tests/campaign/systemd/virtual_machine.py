@@ -24,6 +24,8 @@ __all__ = ["Done", "Layout", "VirtualMachine"]
 PATIENCE = 600
 """Seconds for a boot, and for a command: without KVM, on a busy machine, both take long."""
 PAUSE = 0.2
+OF_A_BUSY_MACHINE = "no_timer_check systemd.mask=serial-getty@ttyS0.service"
+"""Where an interrupt is late the kernel panics else; and systemd waits for the console, where nobody logs in."""
 FAR = 21
 
 
@@ -32,16 +34,27 @@ class Layout:
     """NUMA nodes and what is on them."""
 
     cpus: tuple[int, ...]
-    """How many CPUs each node has, in cores of two threads; all in a socket of their own."""
+    """How many CPUs each node has."""
     memory: tuple[int, ...]
     """MiB of each node; 0: it has none."""
     device_node: int | None = None
     """The node that a network card is on."""
+    sockets: int = 0
+    """How many sockets there are; 0: each node has its own."""
+    dies: int = 1
+    """How many dies a socket has, each with an L3 cache."""
+    threads: int = 2
+    """How many CPUs a core has."""
+    extra: tuple[str, ...] = ()
+    """Further options of QEMU."""
 
     def options(self) -> Iterator[str]:
         """Return the options of QEMU."""
         nodes = len(self.cpus)
-        yield from ("-smp", f"{sum(self.cpus)},sockets={nodes},cores={self.cpus[0] // 2},threads=2")
+        sockets = self.sockets or nodes
+        cores = sum(self.cpus) // (sockets * self.dies * self.threads)
+        smp = f"sockets={sockets},dies={self.dies},cores={cores},threads={self.threads}"
+        yield from ("-smp", f"{sum(self.cpus)},{smp}")
         yield from ("-m", f"{sum(self.memory)}M")
         first = 0
         for node, (cpus, memory) in enumerate(zip(self.cpus, self.memory, strict=True)):
@@ -57,6 +70,7 @@ class Layout:
             yield from ("-device", f"pxb-pcie,id=pxb1,bus=pcie.0,bus_nr=64,numa_node={self.device_node}")
             yield from ("-device", "pcie-root-port,id=root1,bus=pxb1,chassis=1")
             yield from ("-device", "virtio-net-pci,bus=root1,romfile=")
+        yield from self.extra
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +98,7 @@ class VirtualMachine:
         command = ["nice", "qemu-system-x86_64", "-M", "q35", "-accel", accelerator, "-cpu", "max,vendor=GenuineIntel"]
         command += [*layout.options(), "-nodefaults", "-display", "none"]
         command += ["-kernel", image / "kernel", "-initrd", image / "initrd"]
-        command += ["-append", "root=/dev/vda rw console=ttyS0 quiet"]
+        command += ["-append", f"root=/dev/vda rw console=ttyS0 quiet {OF_A_BUSY_MACHINE}"]
         command += ["-drive", f"file={disk},format=raw,if=none,id=disk", "-serial", f"file:{self.console}"]
         command += ["-device", "virtio-blk-pci,drive=disk,bus=pcie.0"]
         command += ["-chardev", f"socket,id=agent,path={address},server=on,wait=off"]
