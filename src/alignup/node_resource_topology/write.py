@@ -94,8 +94,7 @@ def _amounts(node: Node, position: int) -> Iterator[tuple[str, int, int, int]]:
     if node.memory is not None:
         capacity = machine.numa_nodes[position].memory_by_type
         for kind, allocatable in node.memory.allocatable.items():
-            free = node.memory.free[kind]
-            yield kind, capacity.get(kind, 0), allocatable[position], free[position]
+            yield kind, capacity.get(kind, 0), allocatable[position], node.memory.free[kind][position]
     numa_id = machine.numa_node_ids[position]
     for resource, pool in node.pools.items():
         here = [one.id for one in pool.devices if one.numa_nodes is not None and numa_id in one.numa_nodes]

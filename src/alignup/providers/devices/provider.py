@@ -142,8 +142,7 @@ class DeviceProvider:
         held, reusable = entry.containers.get(container.name, {}), entry.reusable
         for resource, request in container.devices:
             if resource in pools:
-                free = reusable.get(resource, 0)
-                found[resource] = _hints(pools[resource], held.get(resource, 0), free, request)
+                found[resource] = _hints(pools[resource], held.get(resource, 0), reusable.get(resource, 0), request)
         return found
 
     def pod_topology_hints(self, pod: Pod) -> ResourceHints:
