@@ -94,7 +94,7 @@ def split_machine(
     _check_devices(parts, wanted, there)
     remaining = _Remaining(machine, wanted, there, preferred_sets or {})
     if share.by_cpu:
-        remaining.split_cores()
+        remaining.cores = [[1 << cpu for cpu in bit_numbers(union(cores))] for cores in remaining.cores]
     if layout:
         drafts = remaining.laid_out(layout, parts, share)
     else:
@@ -192,10 +192,6 @@ class _Remaining:
             resource: {identity: i for i, identity in enumerate(places)} for resource, places in self._places.items()
         }
 
-    def split_cores(self) -> None:
-        """Count each CPU as a core of its own."""
-        self.cores = [[1 << cpu for cpu in bit_numbers(union(cores))] for cores in self.cores]
-
     def local_parts(self) -> list[float]:
         """Return for how many parts the devices near to each node suffice."""
         rooms = [float("inf")] * len(self.cores)
@@ -263,9 +259,10 @@ class _Remaining:
             for mask in dict.fromkeys(draft.mask for draft in drafts):
                 self._give_pairs(mask, [draft for draft in drafts if draft.mask == mask], pairing)
         for draft in drafts:
-            rest = [name for name in self.wanted if name not in draft.devices]
-            draft.devices = self.take_devices(draft.mask, rest) | draft.devices
-            draft.devices = {name: draft.devices[name] for name in self.wanted}
+            given = draft.devices
+            draft.devices = {
+                name: given[name] if name in given else self._take_devices(draft.mask, name) for name in self.wanted
+            }
 
     def _give_pairs(self, mask: int, group: Sequence[_Draft], pairing: Pairing) -> None:
         """Give some parts on the same nodes their devices of resources that belong together."""
@@ -306,18 +303,14 @@ class _Remaining:
             forced += devices
         return Choice(forced, (), wanted)
 
-    def take_devices(self, mask: int, resources: Iterable[str]) -> dict[str, tuple[str, ...]]:
-        """Take a part's devices of some resources: the closest first, and of these, sets that belong together."""
-        taken: dict[str, tuple[str, ...]] = {}
-        for resource in resources:
-            count = self.wanted[resource]
-            chosen: list[str] = []
-            for near in self._ranked(resource, mask):
-                chosen = self._add(resource, chosen, near, count)
-            for identity in chosen:
-                del self._places[resource][identity]
-            taken[resource] = tuple(sorted(chosen, key=self._order[resource].__getitem__))
-        return taken
+    def _take_devices(self, mask: int, resource: str) -> tuple[str, ...]:
+        """Take a part's devices of a resource: the closest first, and of these, sets that belong together."""
+        chosen: list[str] = []
+        for near in self._ranked(resource, mask):
+            chosen = self._add(resource, chosen, near, self.wanted[resource])
+        for identity in chosen:
+            del self._places[resource][identity]
+        return tuple(sorted(chosen, key=self._order[resource].__getitem__))
 
     def _add(self, resource: str, chosen: list[str], near: list[str], count: int) -> list[str]:
         """Return `chosen` and as many of `near` as fit."""

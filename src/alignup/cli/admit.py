@@ -67,7 +67,7 @@ def command(
         return 0 if compare(source, versions, pods, as_json=as_json) else 1
     loaded = load_node(source, versions[0] if versions else None)
     node, asked = loaded.node, asked_pods(pods, source, loaded)
-    there = [answer_dict(node, pod, admission_of(node, pod)) | {"isThere": True} for pod in asked.there]
+    there = [answer_dict(node, pod, node.admission(pod)) | {"isThere": True} for pod in asked.there]
     say_what_is_ignored(loaded, asked.pods, source)
     answers: list[Answer] = []
     meetings: dict[str, Meeting | None] = {}
@@ -237,14 +237,6 @@ def answer_dict(node: Node, pod: Pod, admission: Admission) -> dict[str, Any]:
     return answer
 
 
-def admission_of(node: Node, pod: Pod) -> Admission:
-    """Return the admission of a pod that is on the node already: what its containers hold."""
-    from alignup.topology_manager.admission import Admission
-
-    got = {one.name: node.allocation(pod.uid, one.name) for one in pod.all_containers}
-    return Admission(True, "", got, numa_node_ids=node.machine.numa_node_ids)
-
-
 def show(
     node: Node, title: str, answers: Sequence[Answer], there: Sequence[Pod], meetings: Mapping[str, Meeting | None]
 ) -> None:
@@ -254,7 +246,7 @@ def show(
     if there:
         table = Table("on the node already", "CPUs", "memory", "devices")
         for pod in there:
-            for name, got in admission_of(node, pod).containers.items():
+            for name, got in node.admission(pod).containers.items():
                 _, _, _, *held = container_row(node, name, got)
                 table.add_row(safe(f"{pod.namespace}/{pod.name}/{name}"), *held)
         console.print()

@@ -51,7 +51,7 @@ def command(
     resizes: bool = options.flag(
         "Explain resizes in place, as `alignup admit --resize` asks for them: why, and what would help.", "--resize"
     ),
-    product: bool = options.flag("Show the cross product of the hints, row by row, up to 200 rows."),
+    product: bool = options.product,
     as_json: bool = options.json("a pod"),
     pictures: inputs.Pictures = options.all_of(inputs.Pictures),
     pods: tuple[str, ...] = options.files("[POD.yaml]..."),
@@ -70,7 +70,8 @@ def command(
         from alignup.cli.why import Question, why
 
         need_extra("cluster")
-        return why(Question(chosen, source.kubeconfig, node_name=source.node_name, as_json=as_json, product=product))
+        given = {"kubeconfig": source.kubeconfig, "node_name": source.node_name}
+        return why(Question(pod=chosen, **given, as_json=as_json, product=product))
     loaded = inputs.load_node(source, version)
     if resizes:
         return 0 if explain_resizes(loaded, inputs.asked_resizes(pods, source, loaded), as_json=as_json) else 1

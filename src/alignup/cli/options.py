@@ -351,6 +351,8 @@ state: Final = value(
 
 # ---- the output
 
+product: Final = flag("Show the cross product of the hints, row by row, up to 200 rows.")
+
 
 def json(each: str = "") -> Any:
     """Declare the option of output for programs; `each` is the thing that has an object, where there are several."""

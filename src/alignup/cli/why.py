@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from alignup.cli import options
 from alignup.cli.explain_view import explanation_dict, show_explanation, show_note
@@ -26,37 +26,28 @@ NOT_KNOWN: Final = (
 )
 
 
-class Question(NamedTuple):
+class Question(options.Gathered):
     """Which pod is asked about, and how."""
 
-    pod: str
-    kubeconfig: str | None
-    namespace: str | None = None
-    context: str | None = None
-    node_name: str | None = None
-    as_json: bool = False
-    product: bool = False
+    pod: str = options.argument("[NAMESPACE/]POD")
+    namespace: str | None = options.value(
+        "Of the pod.  [default: that of the context]", "--namespace", "-n", metavar="NAME"
+    )
+    context: str | None = options.value("Of the file, in place of its current one.", metavar="NAME")
+    kubeconfig: str | None = options.asked_kubeconfig
+    node_name: str | None = options.value("Explain this node in full.", metavar="NAME")
+    product: bool = options.product
+    as_json: bool = options.json()
 
 
 @options.subcommand("why", "0 if some node would admit the pod, or it runs; 1 if none would")
-def command(
-    *,
-    pod: str = options.argument("[NAMESPACE/]POD"),
-    namespace: str | None = options.value(
-        "Of the pod.  [default: that of the context]", "--namespace", "-n", metavar="NAME"
-    ),
-    context: str | None = options.value("Of the file, in place of its current one.", metavar="NAME"),
-    kubeconfig: str | None = options.asked_kubeconfig,
-    node_name: str | None = options.value("Explain this node in full.", metavar="NAME"),
-    product: bool = options.flag("Show the cross product of the hints, row by row, up to 200 rows."),
-    as_json: bool = options.json(),
-) -> int:
+def command(*, question: Question = options.all_of(Question)) -> int:
     """Say why a pod of a cluster is refused on each node, or was rejected on its own, and what would help.
 
     Nodes are known by what they publish (`alignup node publish`). As a plugin of kubectl: `kubectl alignup why POD`.
     It only reads: pods, nodes, NodeResourceTopology objects and PodDisruptionBudgets.
     """
-    return why(Question(pod, kubeconfig, namespace, context, node_name, as_json, product))
+    return why(question)
 
 
 def why(question: Question) -> int:

@@ -179,6 +179,27 @@ class Holdings(Record):
         """Return the amounts of a resource; None where no manager allocates it."""
         return next((one for one in self.resources if one.resource == resource), None)
 
+    def holders(
+        self, amounts: ResourceAmounts, numa_nodes: tuple[int, ...]
+    ) -> Iterator[tuple[ContainerHolding, int, int]]:
+        """Yield who holds some of a resource in one place, how much, and how much of that others before hold too."""
+        node = numa_nodes[0] if numa_nodes else -1
+        counted: set[int | str] = set()
+        for one in self.containers:
+            held: set[int | str]
+            if amounts.resource == "cpu":
+                held = set(CPUSet.from_int(int(one.cpus or 0) & self.node_cpus.get(node, 0)))
+            elif amounts.devices:
+                ids = one.devices.get(amounts.resource, ())
+                held = {identity for identity in ids if amounts.devices.get(identity) == numa_nodes}
+            else:
+                if amount := one.memory.get(amounts.resource, {}).get(node, 0):
+                    yield one, amount, 0
+                continue
+            if held:
+                yield one, len(held), len(held & counted)
+                counted |= held
+
     def to_dict(self) -> dict[str, Any]:
         """Return the record in JSON's types; containers that hold nothing are left out."""
         return {

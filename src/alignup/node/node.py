@@ -15,7 +15,7 @@ from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.kubernetes.manifest import pod_from_manifest
 from alignup.kubernetes.node_fit import Misfit, misfit_of, node_limits
 from alignup.kubernetes.node_object import NodeObject
-from alignup.kubernetes.pod import Container, Pod
+from alignup.kubernetes.pod import Pod
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, parse_version
 from alignup.machine.device_inventory import Device, decode_inventory
 from alignup.machine.load import EXTRA_KEYS, machine_with_devices_from_dict, mapping_under
@@ -313,7 +313,7 @@ class Node:
             refusal, preempted = self._decide(pod, observed=True)
             if refusal is not None and restore is not None:
                 restore()
-            admission = self._admission(pod, refusal, preempted)
+            admission = self.admission(pod, refusal, preempted)
             for one in preempted:
                 self.remove(one.uid)
             return admission
@@ -339,7 +339,7 @@ class Node:
             restore = self._bindings()
             try:
                 refusal, preempted = self._decide(pod, observed=False)
-                admission = self._admission(pod, refusal, preempted)
+                admission = self.admission(pod, refusal, preempted)
                 if refusal is None:
                     self.remove(pod.uid)
             finally:
@@ -475,8 +475,8 @@ class Node:
         most = {name: max(limits.allocatable.get(name, 0), len(ids)) for name, ids in held.items()}
         return replace(limits, allocatable={**limits.allocatable, **most})
 
-    def _admission(self, pod: Pod, refusal: Refusal | None, preempted: Sequence[Pod] = ()) -> Admission:
-        """Return the record of a decision, with what each container has now."""
+    def admission(self, pod: Pod, refusal: Refusal | None = None, preempted: Sequence[Pod] = ()) -> Admission:
+        """Return the record of a decision, with what each container has now; without a refusal, of an admission."""
         if refusal is not None:
             return Admission(False, refusal.reason, refusal=refusal, numa_node_ids=self.machine.numa_node_ids)
         got = {one.name: self.allocation(pod.uid, one.name) for one in pod.all_containers}
@@ -539,7 +539,10 @@ class Node:
         """
         with self.manager.lock:
             pod = self.manager.pod(pod_uid)
-            container = _container_of(pod, container_name)
+            container = next((one for one in pod.all_containers if one.name == container_name), None)
+            if container is None:
+                names = ", ".join(one.name for one in pod.all_containers)
+                raise InputError.at("container", f"a container of the pod ({names})", container_name)
             if self.memory is not None:
                 self.memory.started(pod, container_name)
             if self.devices is not None and pod.has_shared_pool and container.devices:
@@ -640,19 +643,6 @@ def _checked_inventory(
     return decode_inventory(devices, machine)
 
 
-def _container_of(pod: Pod, name: str) -> Container:
-    """Return the container of a pod that has this name.
-
-    Raises:
-        InputError: there is none.
-    """
-    found = next((one for one in pod.all_containers if one.name == name), None)
-    if found is None:
-        names = ", ".join(one.name for one in pod.all_containers)
-        raise InputError.at("container", f"a container of the pod ({names})", name)
-    return found
-
-
 def _copied_provider(provider: HintProvider) -> HintProvider:
     """Return the copy of a user's provider.
 
@@ -662,5 +652,4 @@ def _copied_provider(provider: HintProvider) -> HintProvider:
     copy = getattr(provider, "copy", None)
     if not callable(copy):
         raise TypeError(f"the node cannot be copied: the provider {provider!r} has no method copy()")
-    copied: HintProvider = copy()
-    return copied
+    return cast("HintProvider", copy())

@@ -113,6 +113,16 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def named(noun: str, ids: Iterable[object], between: str = "+") -> str:
+    """Return a noun with the ids of what it stands for.
+
+    >>> named("node", [0]), named("node", [0, 2])
+    ('node 0', 'nodes 0+2')
+    """
+    words = [str(one) for one in ids]
+    return f"{noun}{'' if len(words) == 1 else 's'} {between.join(words)}"
+
+
 def some_of(names: Sequence[str], most: int) -> str:
     """Return the first of some names, and how many more there are.
 

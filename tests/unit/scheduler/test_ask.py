@@ -127,7 +127,8 @@ def asked_why(monkeypatch, capsys, question: Question, api: Api) -> tuple[int, d
         return Api(api._configuration)
 
     monkeypatch.setattr(asking.api_client.Api, "connect", connect)
-    status = why(question._replace(as_json=True))
+    question.as_json = True
+    status = why(question)
     return status, json.loads(capsys.readouterr().out)
 
 
@@ -141,8 +142,8 @@ def test_why_says_what_each_node_would_say(kind, monkeypatch, capsys) -> None:
                 reason = {"reason": "TopologyAffinityError", "message": "Pod was rejected: no"}
                 pod["status"] = {"phase": "Failed", **reason}
             await stub.put(PODS, pod)
-            question = Question("default/x" if kind == "running" else "default/w", None)
-            question = question._replace(node_name="b" if kind == "in full" else None)
+            pod = "default/x" if kind == "running" else "default/w"
+            question = Question(pod=pod, node_name="b" if kind == "in full" else None)
             status, told = await asyncio.to_thread(asked_why, monkeypatch, capsys, question, api)
             assert status == (0 if kind in {"fits", "running"} else 1)
             if kind == "running":

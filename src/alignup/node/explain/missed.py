@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Final
 from alignup.errors import one_line
 from alignup.node.explain.cause import Cause, merge_cause
 from alignup.node.explain.manifests import asked_by
+from alignup.text.byte_sizes import named, some_of
 from alignup.topology_manager.scope import Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from alignup.kubernetes.pod import Container
     from alignup.node.explain.explanation import ContainerPart
@@ -58,9 +59,8 @@ def missed_by(trial: Trial, container: Container) -> str:
         return _not_preferred(trial, question)
     nodes = numa_nodes_of(trial.before, got)
     if trial.policy.name == "none" and len(nodes) > 1:
-        return (
-            f"its resources are on {nodes_in_words(nodes)}, as policy none lets each provider take them wherever it can"
-        )
+        where = named("NUMA node", sorted(nodes))
+        return f"its resources are on {where}, as policy none lets each provider take them wherever it can"
     return ""
 
 
@@ -99,13 +99,6 @@ def places_in_words(there: Holdings, containers: Mapping[str, ContainerAllocatio
         return ""
     first, *others = found.values()
     if all(nodes == first for nodes in others):
-        return f"on {nodes_in_words(first)}"
-    parts = [f"{nodes_in_words(nodes)} ({name})" for name, nodes in found.items()]
-    more = f" and {len(parts) - MOST_SHOWN} more" if len(parts) > MOST_SHOWN else ""
-    return f"on {', '.join(parts[:MOST_SHOWN])}{more}"
-
-
-def nodes_in_words(numa_nodes: Iterable[int]) -> str:
-    """Return a set of NUMA nodes in words."""
-    ids = sorted(numa_nodes)
-    return f"NUMA node{'' if len(ids) == 1 else 's'} {'+'.join(map(str, ids))}"
+        return f"on {named('NUMA node', sorted(first))}"
+    parts = [f"{named('NUMA node', sorted(nodes))} ({name})" for name, nodes in found.items()]
+    return f"on {some_of(parts, MOST_SHOWN)}"

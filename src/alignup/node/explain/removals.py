@@ -16,7 +16,7 @@ from alignup.kubernetes.pod_requests import is_pinned_memory
 from alignup.node.explain.explanation import Suggestion
 from alignup.node.explain.manifests import asked_by
 from alignup.records import Record, field
-from alignup.text.byte_sizes import counted, short_bytes
+from alignup.text.byte_sizes import counted, short_bytes, some_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -176,13 +176,12 @@ def _suggestion(
     holders: Sequence[_Holder], blamed: Sequence[str], *, minimal: bool, as_whole: bool = False
 ) -> Suggestion:
     """Return the suggestion to remove these pods, which names what they give back of the resources to blame."""
-    names = [one.name for one in holders[:NAMES_SHOWN]]
-    more = f" and {len(holders) - NAMES_SHOWN} more" if len(holders) > NAMES_SHOWN else ""
+    names = some_of([one.name for one in holders], NAMES_SHOWN)
     totals = {name: sum(one.totals[name] for one in holders) for name in blamed or ("cpu",)}
     parts = [_words(name, amount, as_whole=as_whole) for name, amount in totals.items() if amount and name != "pods"]
     verb = f"{'request' if as_whole else 'hold'}{'s' if len(holders) == 1 else ''}"
     held = f", which {verb} {' and '.join(parts)}" if parts else ""
-    text = f"remove {'pod' if len(holders) == 1 else 'pods'} {', '.join(names)}{more}{held}"
+    text = f"remove {'pod' if len(holders) == 1 else 'pods'} {names}{held}"
     return Suggestion("remove", text, {"remove": [one.uid for one in holders]}, minimal)
 
 

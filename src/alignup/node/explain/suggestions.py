@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
@@ -87,7 +88,8 @@ def _for_refused(attempts: Attempts, trial: Trial, blamed: Sequence[str]) -> Ite
             text = f"configure the kubelet with maxPods {fields['maxPods']}"
             yield 0.1, Suggestion("kubelet", text, {"kubelet": fields})
     elif not whole and not _has_users_providers(attempts.node):
-        yield from ((0.3 + 0.6 * lost, one) for lost, one in kubelet_changes(attempts, trial.before, blamed))
+        changes = islice(kubelet_changes(attempts, trial.before, blamed), MOST_FOUND)
+        yield from ((0.3 + 0.6 * lost, one) for lost, one in changes)
 
 
 def _has_users_providers(node: Node) -> bool:
@@ -111,7 +113,6 @@ def kubelet_changes(attempts: Attempts, holdings: Holdings, blamed: Sequence[str
         holdings: what there is on the node.
         blamed: the resources to blame for the refusal.
     """
-    found = 0
     for cost, fields, name in sorted(_candidates(attempts, blamed), key=lambda one: one[0]):
         admission = attempts.with_kubelet(fields)
         if admission is None:
@@ -119,10 +120,7 @@ def kubelet_changes(attempts: Attempts, holdings: Holdings, blamed: Sequence[str
         if attempts.aims_higher and not any(numa_nodes_of(holdings, got) for got in admission.containers.values()):
             continue  # nothing of the pod would be aligned
         lost, words = _alignment(admission, holdings)
-        yield (cost + lost, Suggestion("kubelet", f"configure the kubelet with {name}: {words}", {"kubelet": fields}))
-        found += 1
-        if found == MOST_FOUND:
-            return
+        yield cost + lost, Suggestion("kubelet", f"configure the kubelet with {name}: {words}", {"kubelet": fields})
 
 
 def _candidates(attempts: Attempts, blamed: Sequence[str]) -> Iterator[tuple[float, dict[str, Any], str]]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from alignup.kubernetes.pod_requests import is_pinned_memory, why_shared
-from alignup.machine.cpuset import CPUSet
 from alignup.node.explain.cause import causes_of, sentence_of
 from alignup.node.explain.explanation import ContainerPart, Explanation, Holder, PlacePart, ResourcePart, Step
 from alignup.node.explain.manifests import asked_by
@@ -125,28 +124,9 @@ def _resource_parts(pod: Pod, question: Question) -> Iterator[ResourcePart]:
 def _places(holdings: Holdings, amounts: ResourceAmounts) -> Iterator[PlacePart]:
     """Yield the places of a resource, each with those who hold some of it there."""
     for place in amounts.places:
-        holders = tuple(_holders(holdings, amounts, place.numa_nodes))
+        found = holdings.holders(amounts, place.numa_nodes)
+        holders = tuple(Holder(one.pod, one.container, amount, reused) for one, amount, reused in found)
         yield PlacePart(place.numa_nodes, place.capacity, place.reserved, place.free, holders)
-
-
-def _holders(holdings: Holdings, amounts: ResourceAmounts, numa_nodes: tuple[int, ...]) -> Iterator[Holder]:
-    """Yield the containers that hold some of a resource in one place."""
-    node = numa_nodes[0] if numa_nodes else -1
-    counted: set[int | str] = set()
-    for one in holdings.containers:
-        if amounts.resource == "cpu":
-            cpus = CPUSet.from_int(int(one.cpus or 0) & holdings.node_cpus.get(node, 0))
-            held: set[int | str] = set(cpus)
-        elif amounts.devices:
-            ids = one.devices.get(amounts.resource, ())
-            held = {identity for identity in ids if amounts.devices.get(identity) == numa_nodes}
-        else:
-            if amount := one.memory.get(amounts.resource, {}).get(node, 0):
-                yield Holder(one.pod, one.container, amount)
-            continue
-        if held:
-            yield Holder(one.pod, one.container, len(held), len(held & counted))
-            counted |= held
 
 
 def _container_parts(trial: Trial, *, is_static: bool) -> Iterator[ContainerPart]:

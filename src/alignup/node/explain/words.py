@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from alignup.records import replace
-from alignup.text.byte_sizes import amount_in, shared_unit, short_bytes
+from alignup.text.byte_sizes import amount_in, named, shared_unit, short_bytes, some_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -94,10 +94,7 @@ def _holders_in_words(place: PlacePart, words: Callable[[int], str]) -> str:
 
 def nodes_in_short(nodes: Iterable[int | str] | None) -> str:
     """Return a set of NUMA nodes in few words; None: any."""
-    if nodes is None:
-        return "any node"
-    ids = list(map(str, nodes))
-    return f"node{'s' if len(ids) > 1 else ''} {'+'.join(ids)}"
+    return "any node" if nodes is None else named("node", nodes)
 
 
 def in_common(step: Step) -> str:
@@ -111,11 +108,8 @@ def in_common(step: Step) -> str:
 
 def group_in_words(group: MemoryGroup) -> str:
     """Return which NUMA nodes memory binds together, and whose memory it is."""
-    pods = group.pods
-    more = f" and {len(pods) - MOST_HOLDERS} more" if len(pods) > MOST_HOLDERS else ""
-    holders = (
-        f"the memory of {', '.join(pods[:MOST_HOLDERS])}{more}" if pods else "a binding that a removed pod left behind"
-    )
+    some = some_of(group.pods, MOST_HOLDERS)
+    holders = f"the memory of {some}" if some else "a binding that a removed pod left behind"
     if len(group.numa_nodes) == 1:
         return f"NUMA node {group.numa_nodes[0]} is not combined with others for memory, because of {holders}"
     names = "+".join(map(str, group.numa_nodes))

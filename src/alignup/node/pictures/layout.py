@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.pci_devices import kind_of, vendor_of
 from alignup.node.pictures import boxes
-from alignup.text.byte_sizes import counted, short_bytes
+from alignup.text.byte_sizes import counted, named, short_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -112,9 +112,7 @@ def _socket_box(
         text = f"NUMA node{'' if len(empty) == 1 else 's'} {str(empty).replace(',', ', ')}: no CPUs, no memory"
         width = min(boxes.text_width(text, boxes.CELL_FONT), _DEVICES_WIDTH)
         blocks.append(_text_box(text, max([width, *(block.width for block in blocks)])))
-    label = f"socket{'' if len(sockets) == 1 else 's'} {', '.join(map(str, sockets))}"
-    if not sockets:
-        label = "NUMA nodes without CPUs"
+    label = named("socket", sockets, ", ") if sockets else "NUMA nodes without CPUs"
     cores = [core for node in nodes for core in node.cores]
     title = f"{label}: {len(cores)} cores, CPUs {_cpus_of(cores)}" if cores else label
     return boxes.framed("socket", boxes.stacked(blocks), label, title)
@@ -208,9 +206,7 @@ def _devices_by_place(machine: Machine, devices: Mapping[str, Sequence[Device]])
 def _near(numa_nodes: Iterable[int]) -> str:
     """Return near to which NUMA nodes something is."""
     ids = sorted(set(numa_nodes))
-    if not ids:
-        return "near no NUMA node in particular"
-    return f"near NUMA node{'' if len(ids) == 1 else 's'} {', '.join(map(str, ids))}"
+    return f"near {named('NUMA node', ids, ', ')}" if ids else "near no NUMA node in particular"
 
 
 def _device_boxes(numa_nodes: tuple[int, ...], near: Mapping[str, list[boxes.Box]], width: int) -> Iterator[boxes.Box]:

@@ -7,7 +7,6 @@ of many devices depend on all containers, and are drawn for each moment.
 
 from __future__ import annotations
 
-from itertools import groupby
 from typing import TYPE_CHECKING, Final
 from xml.etree.ElementTree import Element, SubElement
 
@@ -149,16 +148,9 @@ def _draw_held(shapes: Element, outline: str, fill: str, title: str, *, is_subje
 
 def _held(holdings: Holdings, resource: ResourceAmounts, place: PlaceAmounts) -> dict[str, tuple[str, int]]:
     """Return by uid the name of each pod that holds some of a resource in a place, and how much."""
-    near = {identity for identity, nodes in resource.devices.items() if nodes == place.numa_nodes}
-    found, name = {}, resource.resource
-    for uid, group in groupby(holdings.containers, key=lambda one: one.pod_uid):
-        containers = list(group)
-        if near:
-            amount = len(near & {identity for one in containers for identity in one.devices.get(name, ())})
-        else:
-            amount = sum(one.memory.get(name, {}).get(place.numa_nodes[0], 0) for one in containers)
-        if amount:
-            found[uid] = containers[0].pod, amount
+    found: dict[str, tuple[str, int]] = {}
+    for one, amount, reused in holdings.holders(resource, place.numa_nodes):
+        found[one.pod_uid] = one.pod, found.get(one.pod_uid, ("", 0))[1] + amount - reused
     return found
 
 
