@@ -100,9 +100,8 @@ def split_machine(
     else:
         drafts = [remaining.take(mask, share) for mask in _masks(remaining, parts, share)]
     remaining.give_devices(drafts, Pairing(machine, read_pairs(pair, "--pair")) if pair else None)
-    order = remaining.inventory_order
     if not layout:
-        drafts.sort(key=lambda draft: (order(draft.devices), draft.cpus & -draft.cpus))
+        drafts.sort(key=lambda draft: (remaining.inventory_order(draft.devices), draft.cpus & -draft.cpus))
     given = union(draft.cpus for draft in drafts)
     return tuple(part_with(machine, rank, draft.cpus, draft.devices, given) for rank, draft in enumerate(drafts))
 
@@ -320,8 +319,7 @@ class _Remaining:
         joined = [ids for ids in self._sets[resource].sets if ids <= together]
         # PreferredSets fills up in alphabetical order; here the other devices follow the order of the inventory
         first = [identity for identity in near if any(identity in ids for ids in joined)]
-        rest = [identity for identity in near if identity not in first]
-        return (chosen + first + rest)[:count]
+        return (chosen + first + [identity for identity in near if identity not in first])[:count]
 
     def _ranked(self, resource: str, mask: int) -> list[list[str]]:
         """Return the ids of a resource's devices that no part has, those as far from some nodes together."""

@@ -316,8 +316,7 @@ def check_free(path: Path, where: str) -> None:
     except OSError as error:
         raise InputError(f"cannot serve a socket: {why(error)} at {path}") from error
     if not stat.S_ISSOCK(found):
-        kind = _KINDS.get(stat.S_IFMT(found), "a device")
-        raise InputError(f"{path} is {kind}, not a socket, at {where}")
+        raise InputError(f"{path} is {_KINDS.get(stat.S_IFMT(found), 'a device')}, not a socket, at {where}")
     if is_served(path):
         raise InputError(f"somebody serves the socket {str(path)!r} already at {where}")
 

@@ -182,8 +182,7 @@ def say_what_is_ignored(loaded: LoadedNode, pods: Sequence[Pod], source: NodeSou
 
     asked = {resource for pod in pods for one in pod.all_containers for resource, count in one.devices if count}
     for resource in sorted(asked.difference(loaded.node.pools)):
-        name = resource if resource.isprintable() else ascii(resource)
-        complain(f"{name} is not on this machine; ignored, as a kubelet does{meant_words(resource, loaded)}")
+        complain(f"{resource} is not on this machine; ignored, as a kubelet does{meant_words(resource, loaded)}")
     for pod in pods:
         if POLICIES in (pod.annotations or ()) and not loaded.node.beyond_kubelet:
             complain(f"{pod.namespace}/{pod.name}: {POLICIES} is ignored, as by a kubelet; see --beyond-kubelet")

@@ -145,8 +145,7 @@ def limits_of(texts: tuple[str, ...]) -> Limits:
     amounts: dict[str, int] = {}
     for text in texts:
         what, found, amount = text.rpartition("=")
-        is_number = amount.isascii() and amount.isdigit()
-        if not found or not what or not (is_number or what == "memory"):
+        if not found or not what or not (what == "memory" or (amount.isascii() and amount.isdigit())):
             raise InputError.at("--limit", "WHAT=N such as cpus=4 or memory=8Gi", text)
         amounts[what] = parse_memory(amount, "--limit memory") if what == "memory" else int(amount)
     known = {name: amounts.pop(name) for name in ("cpus", "memory", "leases", "waiting") if name in amounts}

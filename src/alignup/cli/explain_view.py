@@ -47,16 +47,14 @@ def show_explanation(explanation: Explanation, was: PodDocument | None = None, *
     sign = mark(console, good=explanation.admitted)
     console.print(f"{sign} {safe(explanation.pod)}: [bold]{safe(explanation.cause)}[/]")
     console.print(safe(verdict(explanation)))
-    for step in explanation.steps if explanation.admitted else explanation.steps[-1:]:
+    for step in explanation.told_steps:
         show_step(console, step, product=product)
     if explanation.before.memory_groups:
         console.print()
         for group in explanation.before.memory_groups:
             console.print(safe(words.group_in_words(group)))
     console.print()
-    name, cpus, got, missed = words.CONTAINER_COLUMNS
-    got = got if explanation.admitted else f"{got} before the refusal"
-    print_whole(console, Table(name, cpus, got, missed, rows=words.container_rows(explanation)))
+    print_whole(console, Table(*words.container_columns(explanation), rows=words.container_rows(explanation)))
     if explanation.neighbours:
         console.print()
         print_whole(console, Table(*words.NEIGHBOUR_COLUMNS, rows=words.neighbour_rows(explanation)))

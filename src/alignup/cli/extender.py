@@ -83,8 +83,7 @@ async def serve_extender(how: Serving, api: Api) -> None:
         raise InputError.at("--lease", "NAMESPACE/NAME", how.lease)
     leader = led = None
     if how.leader_elect:
-        identity = f"{how.pod or platform.node()}_{uuid4()}"
-        leader = Leader(api, namespace, name, identity)
+        leader = Leader(api, namespace, name, f"{how.pod or platform.node()}_{uuid4()}")
         if how.pod:
             led = partial(label_leader, api, namespace, how.pod)
     state = ClusterState(how.strategy)

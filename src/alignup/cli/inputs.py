@@ -235,11 +235,9 @@ class KubeletSource(options.Gathered):
         Raises:
             InputError: there is no such machine, or it cannot be read.
         """
-        if self.machine is None:
-            return None
         from alignup.machine.load import load_machine
 
-        return load_machine(self.machine).machine
+        return None if self.machine is None else load_machine(self.machine).machine
 
 
 class NodeSource(options.Gathered):

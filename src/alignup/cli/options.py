@@ -282,20 +282,16 @@ def _versions(_ctx: click.Context, _option: click.Parameter, text: str | None) -
     return parse_versions(text, "--kubelet-version")
 
 
-kubelet_version: Final = value(
-    "Decide as this kubelet does, as in 1.33; overrides a `kubeletVersion` of the input. [default: the newest known]",
-    "--kubelet-version",
-    metavar="VERSION",
-    callback=_one_version,
-    shell_complete=complete_versions,
-)
-kubelet_versions: Final = value(
-    "Decide as this kubelet does, as in 1.33; of several (1.36,1.37), compare what they decide. "
-    "[default: the newest known]",
-    "--kubelet-version",
-    metavar="VERSION[,VERSION...]",
-    callback=_versions,
-    shell_complete=complete_versions,
+def _version(more: str, metavar: str, callback: Callable[..., Any]) -> Any:
+    """Declare an option of releases, of which there is more to be said."""
+    text = f"Decide as this kubelet does, as in 1.33; {more} [default: the newest known]"
+    how = {"callback": callback, "shell_complete": complete_versions}
+    return value(text, "--kubelet-version", metavar=metavar, **how)
+
+
+kubelet_version: Final = _version("overrides a `kubeletVersion` of the input.", "VERSION", _one_version)
+kubelet_versions: Final = _version(
+    "of several (1.36,1.37), compare what they decide.", "VERSION[,VERSION...]", _versions
 )
 config: Final = file("A KubeletConfiguration, YAML or JSON.", "--config", "-c")
 kubelet_node: Final = file(

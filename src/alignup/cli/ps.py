@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from alignup.cli import options
 from alignup.cli.failures import complain
@@ -56,11 +57,7 @@ def lease_dict(lease: LeaseRecord, state: str) -> dict[str, Any]:
         "takenAt": _time_text(lease.taken_at) or None,
         "cpus": str(lease.cpus),
         "numaNodes": list(lease.numa_nodes),
-        "memory": [
-            {"numaNode": share.numa_node, "type": share.type, "size": share.size}
-            for share in lease.memory
-            if share.size
-        ],
+        "memory": [msgspec.to_builtins(share) for share in lease.memory if share.size],
         "devices": {resource: list(ids) for resource, ids in sorted(lease.devices.items())},
         "cgroup": lease.cgroup or None,
     }

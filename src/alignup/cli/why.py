@@ -15,7 +15,6 @@ from alignup.text.byte_sizes import counted
 
 if TYPE_CHECKING:
     from alignup.kubernetes.pod_documents import PodDocument
-    from alignup.node.explain.explanation import Explanation
     from alignup.scheduler.api_client import Api
     from alignup.scheduler.ask import AskedCluster
 
@@ -72,7 +71,13 @@ def why(question: Question) -> int:
     if name:
         explanation = asked.node(name).explain(_unbound(manifest))
         was = found if found.was_rejected and name == found.node_name else None
-        tell(question, explanation, name, was, by_amounts=name in asked.by_amounts)
+        if question.as_json:
+            told = {"node": name, "exact": name not in asked.by_amounts}
+            print_json(explanation_dict(explanation, told, was, product=question.product))
+        else:
+            show_explanation(explanation, was, product=question.product)
+            known = "only amounts are" if name in asked.by_amounts else "all holdings are"
+            show_note(f"Node {name}, of which {known} known. {NOT_KNOWN}")
         return 0 if explanation.admitted else 1
     return rank_and_explain(question, manifest, found, asked)
 
@@ -117,13 +122,3 @@ def rank_and_explain(question: Question, manifest: dict[str, Any], found: PodDoc
             show_note(f"With {words} it has a place on {plan.placements[0].node}: {gone} (see `alignup rebalance`)")
         show_note(NOT_KNOWN)
     return 0 if len(ranking.order) else 1
-
-
-def tell(question: Question, explanation: Explanation, name: str, was: PodDocument | None, *, by_amounts: bool) -> None:
-    """Print what one node says."""
-    if question.as_json:
-        told = {"node": name, "exact": not by_amounts}
-        print_json(explanation_dict(explanation, told, was, product=question.product))
-        return
-    show_explanation(explanation, was, product=question.product)
-    show_note(f"Node {name}, of which {'only amounts are' if by_amounts else 'all holdings are'} known. {NOT_KNOWN}")

@@ -126,11 +126,10 @@ class Node:
         )
         # in the order in which a kubelet asks them
         built_in = [one for one in (self.devices, self.cpu, self.memory) if one is not None]
-        asked = [wrap(provider) for provider in built_in] if wrap else built_in
         self.manager = TopologyManager(
             policy,
             self.config.topology_manager_scope,
-            (*asked, *providers),
+            (*(map(wrap, built_in) if wrap else built_in), *providers),
             observer,
             # before groups were checked, bytes went back to the lowest NUMA nodes of a mask, so that the order matters
             in_pod_order=not profile.memory_groups_checked,

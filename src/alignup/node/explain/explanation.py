@@ -67,9 +67,7 @@ class ResourcePart(Record):
     @property
     def unit(self) -> str:
         """`CPUs`, `bytes` or `devices`."""
-        if self.resource == "cpu":
-            return "CPUs"
-        return "bytes" if is_pinned_memory(self.resource) else "devices"
+        return "CPUs" if self.resource == "cpu" else "bytes" if is_pinned_memory(self.resource) else "devices"
 
     @property
     def free(self) -> int:
@@ -188,10 +186,14 @@ class Explanation(Record):
     """For pictures."""
 
     @property
+    def told_steps(self) -> tuple[Step, ...]:
+        """The decisions that matter: of a refusal the one that refused, else all of them."""
+        return self.steps if self.admitted else self.steps[-1:]
+
+    @property
     def resources(self) -> tuple[ResourcePart, ...]:
         """What was asked for: of a refusal, in the decision that refused; else in all of them."""
-        steps = self.steps if self.admitted else self.steps[-1:]
-        return tuple(part for step in steps for part in step.resources)
+        return tuple(part for step in self.told_steps for part in step.resources)
 
     @property
     def neighbours(self) -> tuple[ContainerHolding, ...]:
@@ -202,8 +204,7 @@ class Explanation(Record):
         return self.admitted
 
     def __repr__(self) -> str:
-        verdict = "admitted" if self.admitted else f"refused, {self.reason}"
-        return f"<Explanation: {self.pod} {verdict}: {self.cause}>"
+        return f"<Explanation: {self.pod} {'admitted' if self else f'refused, {self.reason}'}: {self.cause}>"
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""

@@ -79,6 +79,9 @@ def _for_refused(attempts: Attempts, trial: Trial, blamed: Sequence[str]) -> Ite
         yield from ((0.1, one) for one in shapes(attempts, container))
         resources = blamed or tuple(dict.fromkeys(name for one in trial.pod.all_containers for name in asked_by(one)))
         yield from ((0.2 + 0.6 * lost, one) for lost, one in reductions(attempts, resources, container))
+    own = (attempts.node.devices, attempts.node.cpu, attempts.node.memory)
+    # which a node of another configuration would lack
+    has_users_providers = any(all(provider is not one for one in own) for provider in attempts.node.manager.providers)
     removed = removal(attempts, trial.before, blamed, as_whole=whole)
     if removed is not None:
         yield 0.35 + min(0.4, 0.05 * len(removed.attempt["remove"])), removed
@@ -87,15 +90,9 @@ def _for_refused(attempts: Attempts, trial: Trial, blamed: Sequence[str]) -> Ite
         if attempts.with_kubelet(fields) is not None:
             text = f"configure the kubelet with maxPods {fields['maxPods']}"
             yield 0.1, Suggestion("kubelet", text, {"kubelet": fields})
-    elif not whole and not _has_users_providers(attempts.node):
+    elif not whole and not has_users_providers:
         changes = islice(kubelet_changes(attempts, trial.before, blamed), MOST_FOUND)
         yield from ((0.3 + 0.6 * lost, one) for lost, one in changes)
-
-
-def _has_users_providers(node: Node) -> bool:
-    """Return whether providers of a user take part, which a node of another configuration would lack."""
-    own = (node.devices, node.cpu, node.memory)
-    return any(all(provider is not one for one in own) for provider in node.manager.providers)
 
 
 MOST_FOUND: Final = 2

@@ -89,11 +89,9 @@ def tried(node: Node, pod: Pod) -> Trial:
             questions = [Question(one, before, {}) for one in pod.all_containers]
         if admission.refusal is not None and questions:
             questions[-1].affinity = admission.refusal.best
-        for question in questions:
-            if admission and question.container is not None:
-                question.affinity = admission.containers[question.container.name].affinity
-            elif admission:
-                question.affinity = next(iter(admission.containers.values())).affinity
+        for question in questions if admission else ():
+            name = next(iter(admission.containers)) if question.container is None else question.container.name
+            question.affinity = admission.containers[name].affinity
         after, limits = questions[-1].holdings if questions else before, None
         if admission:
             after, notes.got = holdings_of(scratch), dict(admission.containers)

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 RESOURCE_COLUMNS: Final = ("resource", "asked", "offered", "where", "there", "reserved", "free", "held by")
 RESOURCE_NUMBERS: Final = ("asked", "there", "reserved", "free")
-CONTAINER_COLUMNS: Final = ("container", "CPUs", "got", "missed")
 NEIGHBOUR_COLUMNS: Final = ("admitted already", "NUMA nodes", "CPUs", "memory", "devices")
 MOST_HOLDERS: Final = 4
 MOST_NEIGHBOURS: Final = 20
@@ -116,6 +115,11 @@ def group_in_words(group: MemoryGroup) -> str:
     if group.usable:
         return f"NUMA nodes {names} supply memory only together, because of {holders}"
     return f"NUMA nodes {names} supply no more memory together, in spite of {holders}"
+
+
+def container_columns(explanation: Explanation) -> tuple[str, str, str, str]:
+    """Return the headings of `container_rows`."""
+    return "container", "CPUs", "got" if explanation else "got before the refusal", "missed"
 
 
 def container_rows(explanation: Explanation) -> Iterator[tuple[str, ...]]:

@@ -83,8 +83,7 @@ def framed(
     top = HEADER if label else padding
     width = max([text_width(label, FONT), *(box.x + box.width for box in parts)]) + 2 * padding
     height = max((box.y + box.height for box in parts), default=-padding) + top + padding
-    inside = tuple(box.at(box.x + padding, box.y + top) for box in parts)
-    return Box(kind, width, height, label, title, key, inside)
+    return Box(kind, width, height, label, title, key, tuple(box.at(box.x + padding, box.y + top) for box in parts))
 
 
 def group(parts: Sequence[Box]) -> Box:

@@ -117,14 +117,12 @@ def _parts(explanation: Explanation) -> Iterator[Element]:
     if explanation.suggestions:
         yield heading("What would help", 3)
         yield listed([one.text for one in explanation.suggestions])
-    for step in explanation.steps if explanation.admitted else explanation.steps[-1:]:
+    for step in explanation.told_steps:
         yield from _step_parts(step)
     if holdings.memory_groups:
         yield listed([words.group_in_words(one) for one in explanation.before.memory_groups])
-    name, cpus, got, missed = words.CONTAINER_COLUMNS
-    got = got if explanation.admitted else f"{got} before the refusal"
     yield heading("Its containers", 3)
-    yield scrolling(table((name, cpus, got, missed), list(words.container_rows(explanation))))
+    yield scrolling(table(words.container_columns(explanation), list(words.container_rows(explanation))))
     if not explanation.admitted:
         there = tuple(one for one in holdings.containers if one.pod_uid != explanation.uid)
         holdings = replace(holdings, containers=there)
