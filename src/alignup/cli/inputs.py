@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from alignup.leases.local_machine import Site
     from alignup.machine.machine import Machine
     from alignup.node import Node
+    from alignup.node.pictures.picture import Scene
     from alignup.replay.scenario import Resize
 
 _SPREADS = ("cores", "numa")
@@ -531,6 +532,16 @@ class Pictures(options.Gathered):
     def take_the_output(self) -> bool:
         """Whether a picture goes to standard output, where nothing else is printed then."""
         return "-" in (self.svg, self.html)
+
+    def draw(self, scene: Scene) -> None:
+        """Write the pictures of a machine that are asked for, with what its containers hold.
+
+        Raises:
+            InputError: a file cannot be written.
+        """
+        from alignup.node.pictures.picture import drawing_of, machine_page
+
+        self.write(lambda: drawing_of(scene), lambda: machine_page(scene))
 
     def write(self, svg: Callable[[], str], html: Callable[[], str]) -> None:
         """Write the files that are asked for, with what functions return.

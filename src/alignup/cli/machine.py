@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from alignup.machine.device_inventory import Device
     from alignup.machine.load import LoadedMachine
     from alignup.machine.numa_node import NumaNode, PciDevice
-    from alignup.node.holdings import Holdings
 
 
 @options.subcommand("machine")
@@ -78,7 +77,9 @@ def command(
     if snapshot is not None:
         pack(source, snapshot)
     if pictures:
-        draw_machine(pictures, title, loaded.machine, loaded.devices)
+        from alignup.node.pictures.picture import Scene
+
+        pictures.draw(Scene(title, loaded.machine, loaded.devices))
     if pictures.take_the_output:
         return
     if distances:
@@ -87,24 +88,6 @@ def command(
         print_json(loaded.to_dict())
     else:
         show_machine(title, loaded)
-
-
-def draw_machine(
-    pictures: Pictures,
-    title: str,
-    machine: Machine,
-    devices: Mapping[str, Sequence[Device]],
-    holdings: Holdings | None = None,
-) -> None:
-    """Write the pictures of a machine that are asked for, with what its containers hold.
-
-    Raises:
-        InputError: a file cannot be written.
-    """
-    from alignup.node.pictures.picture import Scene, drawing_of, machine_page
-
-    scene = Scene(title, machine, devices, holdings)
-    pictures.write(lambda: drawing_of(scene), lambda: machine_page(scene))
 
 
 def machine_with_kubelet(root: str) -> LoadedMachine:

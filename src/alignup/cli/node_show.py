@@ -9,7 +9,6 @@ import click
 
 from alignup.cli import options
 from alignup.cli.inputs import KubeletSource, Pictures, load_cluster_node, title_of
-from alignup.cli.machine import draw_machine
 from alignup.cli.terminal import Table, amount_text, make_console, nodes_text, print_json, print_whole, safe
 
 if TYPE_CHECKING:
@@ -60,7 +59,9 @@ def command(
 def show(title: str, node: Node, holdings: Holdings, pictures: Pictures, *, as_json: bool) -> None:
     """Write the node in the forms that are asked for; with nothing asked for, as tables."""
     if pictures:
-        draw_machine(pictures, title, node.machine, node.inventory, holdings)
+        from alignup.node.pictures.picture import Scene
+
+        pictures.draw(Scene(title, node.machine, node.inventory, holdings))
     if pictures.take_the_output:
         return
     if as_json:

@@ -84,7 +84,12 @@ def command(
             comparison_page(made) if compare is not None else replay_page(kept.scenarios, kept.count, alone, version),
         )
     if reports:
-        show_reports(made, is_comparison=compare is not None, as_json=as_json)
+        if as_json:
+            terminal.print_json(*(one.to_dict() for one in made))
+        elif compare is not None:
+            show_comparison(made)
+        else:
+            show_report(made[0])
         refused = any(one.total.refused or any(node.config_error for node in one.nodes) for one in made)
     return 1 if refused and fail_on_refusal else 0
 
@@ -296,16 +301,6 @@ def make_reports(
             if not steps:
                 advance(1)
     return [Report(found, label) for label, found in nodes.items()]
-
-
-def show_reports(reports: Sequence[Report], *, is_comparison: bool, as_json: bool) -> None:
-    """Print the only report, or several side by side."""
-    if as_json:
-        terminal.print_json(*(one.to_dict() for one in reports))
-    elif is_comparison:
-        show_comparison(reports)
-    else:
-        show_report(reports[0])
 
 
 def errors_of(report: Report) -> Iterator[str]:

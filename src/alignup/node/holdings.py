@@ -100,14 +100,14 @@ class ContainerHolding(Record):
         """`namespace/name/container`."""
         return f"{self.pod}/{self.container}" if self.container else self.pod
 
+    @property
+    def blocks(self) -> list[tuple[str, int, int]]:
+        """The bytes that it took of each type on each NUMA node: type, kernel id, bytes."""
+        return [(kind, node, size) for kind, taken in self.memory.items() for node, size in taken.items() if size]
+
     def cells(self, end: str = "\n") -> tuple[str, str, str]:
         """Return its CPUs, memory and devices in words, one thing after the other with `end` between them."""
-        memory = [
-            f"{kind} {short_bytes(size)} on node {node}"
-            for kind, taken in self.memory.items()
-            for node, size in taken.items()
-            if size
-        ]
+        memory = [f"{kind} {short_bytes(size)} on node {node}" for kind, node, size in self.blocks]
         devices = [f"{resource} {','.join(ids)}" for resource, ids in self.devices.items() if ids]
         return "shared" if self.cpus is None else str(self.cpus), end.join(memory) or "-", end.join(devices) or "-"
 
@@ -118,12 +118,7 @@ class ContainerHolding(Record):
             "pod": self.pod,
             "container": self.container,
             "cpus": None if self.cpus is None else str(self.cpus),
-            "memory": [
-                {"numaNode": node, "type": kind, "size": size}
-                for kind, taken in self.memory.items()
-                for node, size in taken.items()
-                if size
-            ],
+            "memory": [{"numaNode": node, "type": kind, "size": size} for kind, node, size in self.blocks],
             "devices": {resource: list(ids) for resource, ids in self.devices.items()},
         }
 

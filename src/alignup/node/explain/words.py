@@ -155,5 +155,5 @@ def neighbour_rows(explanation: Explanation) -> Iterator[tuple[str, ...]]:
     """Yield what the containers of the first pods hold that are admitted already."""
     for one in explanation.neighbours[:MOST_NEIGHBOURS]:
         nodes = {node for node, bits in explanation.before.node_cpus.items() if bits & int(one.cpus or 0)}
-        nodes |= {node for taken in one.memory.values() for node, size in taken.items() if size}
+        nodes |= {node for _, node, _ in one.blocks}
         yield one.label, ",".join(map(str, sorted(nodes))) or "-", *one.cells()

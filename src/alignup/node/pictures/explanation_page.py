@@ -37,9 +37,8 @@ def explanation_scene(explanation: Explanation) -> Scene:
     if explanation.machine is None:
         raise ValueError("the explanation does not know its machine")
     holdings = explanation.after or explanation.before
-    verdict = "admitted" if explanation.admitted else f"refused: {explanation.reason}"
     return Scene(
-        f"{explanation.pod} {verdict}",
+        f"{explanation.pod} {'admitted' if explanation else f'refused: {explanation.reason}'}",
         explanation.machine,
         _devices(holdings),
         holdings,
