@@ -83,15 +83,21 @@ def command(
         raise InputError.at(", ".join(files), "a ResourceClaim, or a Pod with claims", "none")
     node, addresses = _node(node_files, node_object, known)
     question = question_of(node, known, claims, gates_of(release or NEWEST, dict(_gate(text) for text in gates)))
+    results = None
     try:
         problem = Problem(question)
         results = results_of(problem, node.name, solve(problem))
+        devices = {one.id: one.device for one in problem.devices}
+        told, said = _refused(question) if results is None else _allocated(results, devices, addresses)
     except AllocationError as error:
-        return _say_error(node, error, as_json=as_json)
-    if results is None:
-        return _say_refusal(question, as_json=as_json)
-    _say_results(node, results, {one.id: one.device for one in problem.devices}, addresses, as_json=as_json)
-    return 0
+        where = {"node": "on this node", "timeout": "here", "notUnderstood": "here"}.get(error.kind, "on any node")
+        told, said = {"error": str(error), "class": error.kind}, [f"no devices {where}: {error}"]
+    if as_json:
+        click.echo(json.dumps({"node": node.name, "result": None, **told}))
+        return 1 if results is None else 0
+    for line in said:
+        click.echo(one_line(line if line.startswith(" ") else f"{node.name}: {line}"))
+    return 1 if results is None else 0
 
 
 def _answer_lines(name: str, *, is_selectors: bool) -> None:
@@ -159,39 +165,21 @@ def _gate(text: str) -> tuple[str, bool]:
     return name, value.lower() == "true"
 
 
-def _say_error(node: NodeObject, error: Exception, *, as_json: bool) -> int:
-    kind = getattr(error, "kind", "fatal")
-    if as_json:
-        click.echo(json.dumps({"node": node.name, "result": None, "error": str(error), "class": kind}))
-    else:
-        where = {"node": "on this node", "timeout": "here", "notUnderstood": "here"}.get(kind, "on any node")
-        click.echo(one_line(f"{node.name}: no devices {where}: {error}"))
-    return 1
-
-
-def _say_refusal(question: Question, *, as_json: bool) -> int:
+def _refused(question: Question) -> tuple[dict[str, Any], list[str]]:
+    """Return why nothing is allocated, in JSON's types and as lines."""
     from alignup.claims.why import why_not
 
     refusal = why_not(question)
-    if as_json:
-        told = {"reason" if key == "text" else key: value for key, value in asdict(refusal).items()}
-        click.echo(json.dumps({"node": question.node.name, "result": None, **told}))
-        return 1
+    told = {"reason" if key == "text" else key: value for key, value in asdict(refusal).items()}
     where = f"claim {refusal.claim}" + (f", request {refusal.request}" if refusal.request else "")
-    click.echo(one_line(f"{question.node.name}: cannot allocate all claims: {where}: {refusal.text}"))
-    for one in refusal.helps:
-        click.echo(one_line(f"  would help: {one}"))
-    return 1
+    helps = [f"  would help: {one}" for one in refusal.helps]
+    return told, [f"cannot allocate all claims: {where}: {refusal.text}", *helps]
 
 
-def _say_results(
-    node: NodeObject,
-    claims: tuple[Claim, ...],
-    devices: Mapping[DeviceId, Device],
-    addresses: Mapping[str, int],
-    *,
-    as_json: bool,
-) -> None:
+def _allocated(
+    claims: tuple[Claim, ...], devices: Mapping[DeviceId, Device], addresses: Mapping[str, int]
+) -> tuple[dict[str, Any], list[str]]:
+    """Return what is allocated, in JSON's types and as lines."""
     from alignup.claims.on_node import numa_nodes_of
     from alignup.claims.scenarios import answer_of
 
@@ -201,14 +189,13 @@ def _say_results(
             nodes = numa_nodes_of(device.driver, devices[device.id], addresses)
             if nodes:
                 told["numaNodes"] = list(nodes)
-    if as_json:
-        click.echo(json.dumps({"node": node.name, "result": answer}))
-        return
+    lines = []
     for one in answer:
-        click.echo(one_line(f"{node.name}: claim {one['claim']}: allocated"))
+        lines.append(f"claim {one['claim']}: allocated")
         for told in one["devices"]:
             near = f", NUMA node {told['numaNodes'][0]}" if "numaNodes" in told else ""
             takes = "".join(f", {name} {amount}" for name, amount in told.get("consumedCapacity", {}).items())
             extra = ", with admin access" if told.get("adminAccess") else ""
             name = f"{told['driver']}/{told['pool']}/{told['device']}"
-            click.echo(one_line(f"  {told['request']}: {name}{near}{takes}{extra}"))
+            lines.append(f"  {told['request']}: {name}{near}{takes}{extra}")
+    return {"result": answer}, lines

@@ -21,12 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from alignup.claims.read import Resources
-    from alignup.kubelet.read import KubeletNode
+    from alignup.kubelet.read import KubeletNode, KubeletOptions
     from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.pod_documents import PodDocument
     from alignup.kubernetes.versions import KubeletVersion
     from alignup.leases.local_machine import Site
-    from alignup.machine.machine import Machine
     from alignup.node import Node
     from alignup.node.pictures.picture import Scene
     from alignup.replay.scenario import Resize
@@ -222,23 +221,18 @@ class KubeletSource(options.Gathered):
         """
         from alignup.kubelet.read import read_kubelet_node
 
-        return read_kubelet_node(
-            self.root,
-            kubelet_dir=self.kubelet_dir,
-            config=self.config,
-            machine=self.machine_record(),
-            kubelet_version=self.version,
-        )
+        return read_kubelet_node(self.root, **self.how())
 
-    def machine_record(self) -> Machine | None:
-        """Return the machine that `--machine` names; None: it is not given.
+    def how(self) -> KubeletOptions:
+        """Return what is to be read in place of what is beneath the root.
 
         Raises:
             InputError: there is no such machine, or it cannot be read.
         """
         from alignup.machine.load import load_machine
 
-        return None if self.machine is None else load_machine(self.machine).machine
+        at = None if self.machine is None else load_machine(self.machine).machine
+        return {"kubelet_dir": self.kubelet_dir, "config": self.config, "machine": at, "kubelet_version": self.version}
 
 
 class NodeSource(options.Gathered):

@@ -29,8 +29,7 @@ def command(*, source: KubeletSource = options.all_of(KubeletSource), as_json: b
     from alignup.kubelet.layout import open_node
 
     files = open_node(source.root, source.kubelet_dir)
-    options = {"config": source.config, "machine": source.machine_record(), "kubelet_version": source.version}
-    found = check_node(files, options)  # type: ignore[arg-type]  # a TypedDict by its keys
+    found = check_node(files, source.how())
     if as_json:
         print_json(*map(json_fields, found))
     else:

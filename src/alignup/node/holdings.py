@@ -216,11 +216,10 @@ def holdings_of(node: Node, judged: Pod | None = None) -> Holdings:
     """
     with node.manager.lock:
         pods = node.pods if judged is None else (*node.pods, judged)
-        containers = tuple(one for pod in pods for one in _holdings(node, pod))
         return Holdings(
             node.machine.numa_node_ids,
             (*_cpu_amounts(node), *_memory_amounts(node), *_device_amounts(node)),
-            containers,
+            tuple(one for pod in pods for one in _holdings(node, pod)),
             tuple(_memory_groups(node, pods)),
             CPUSet.from_int(0 if node.cpu is None else node.machine.cpus & ~int(node.cpu.allocatable_cpus)),
             node.shared_cpus,
@@ -282,8 +281,8 @@ def _device_amounts(node: Node) -> Iterator[ResourceAmounts]:
     """Yield the devices of each resource by the NUMA nodes that they are near to."""
     ids = node.machine.numa_node_ids
     for resource, pool in sorted(node.pools.items()):
-        everything = (1 << len(pool.devices)) - 1
-        near = {**dict(pool.places), 0: everything & ~union(members for _, members in pool.places)}
+        whole = (1 << len(pool.devices)) - 1
+        near = {**dict(pool.places), 0: whole & ~union(members for _, members in pool.places)}
         places = [
             PlaceAmounts(
                 ids_of(mask, ids),
@@ -295,9 +294,7 @@ def _device_amounts(node: Node) -> Iterator[ResourceAmounts]:
             if members
         ]
         devices = {identity: ids_of(mask, ids) for mask, members in near.items() for identity in pool.ids(members)}
-        yield ResourceAmounts(
-            resource, tuple(places), dict(sorted(devices.items())), pool.ids(everything & ~pool.healthy)
-        )
+        yield ResourceAmounts(resource, tuple(places), dict(sorted(devices.items())), pool.ids(whole & ~pool.healthy))
 
 
 def _memory_groups(node: Node, holders: tuple[Pod, ...]) -> Iterator[MemoryGroup]:

@@ -111,7 +111,9 @@ class Node:
             check_default_exclusive(single_numa_node_exclusive, "singleNUMANodeExclusive")
             self.config = labelled_config(self.config, self.labels)
         policy, profile = inputs.policy_of(self.config, self.machine), self.config.profile
-        inventory = _checked_inventory(devices or {}, self.machine)
+        inventory: Any = devices or {}
+        if any(isinstance(one, Mapping) for found in inventory.values() for one in found):
+            inventory = decode_inventory(inventory, self.machine)
         pairing = None
         if pair:
             from alignup.providers.devices.pairs import Pairing, read_pairs  # noqa: PLC0415  # few nodes need it
@@ -627,19 +629,6 @@ def _checked_config(config: object, version: KubeletVersion | str | None = None)
         return KubeletConfig.from_dict(config, version=version or NEWEST)
     hint = "; load_config of alignup.kubernetes.kubelet_config reads text" if isinstance(config, str) else ""
     raise TypeError(f"expected a KubeletConfig, or a mapping of its fields, got {config!r:.80}{hint}")
-
-
-def _checked_inventory(
-    devices: Mapping[str, Sequence[Device | Mapping[str, Any]]], machine: Machine
-) -> Mapping[str, Sequence[Device]]:
-    """Return the devices of each resource, decoded where they are mappings.
-
-    Raises:
-        InputError: a mapping describes no device.
-    """
-    if not any(isinstance(one, Mapping) for found in devices.values() for one in found):
-        return cast("Mapping[str, Sequence[Device]]", devices)
-    return decode_inventory(devices, machine)
 
 
 def _copied_provider(provider: HintProvider) -> HintProvider:

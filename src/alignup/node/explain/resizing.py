@@ -150,8 +150,6 @@ def _anew(node: Node, wanted: Pod) -> Iterator[Suggestion]:
     other.remove(wanted.uid)
     admission = other.admit(wanted)
     if admission:
-        got = [
-            f"{name} would get CPUs {one.cpus}" for name, one in admission.containers.items() if one.cpus is not None
-        ]
+        got = [f"{name} would get CPUs {one.cpus}" for name, one in admission.containers.items() if one.cpus]
         more = f": {', '.join(got)}" if got else ""
         yield Suggestion("pod", f"delete the pod and create it with these resources{more}", {"recreate": wanted.uid})
