@@ -43,8 +43,7 @@ def command(
     rules = Rules(frozenset(reasons), backoff, longest, limit)
 
     async def reconcile(api: Api) -> None:
-        writes_events = not (no_events or dry_run)
-        reconciler = Reconciler(api, rules, say=click.echo, dry=dry_run, writes_events=writes_events)
+        reconciler = Reconciler(api, rules, say=click.echo, dry=dry_run, writes_events=not (no_events or dry_run))
         await run_until_told(reconciler.run())
 
     with_api(kubeconfig, reconcile, complain=complain)

@@ -243,14 +243,9 @@ def _holdings(node: Node, pod: Pod) -> Iterator[ContainerHolding]:
 
 def _holding(node: Node, pod: Pod, container: str) -> ContainerHolding:
     """Return what a container of an admitted pod holds."""
-    return ContainerHolding(
-        pod.uid,
-        f"{pod.namespace}/{pod.name}",
-        container,
-        None if node.cpu is None else node.cpu.cpus(pod.uid, container),
-        {} if node.memory is None else node.memory.shares(pod.uid, container),
-        {} if node.devices is None else node.devices.devices(pod.uid, container),
-    )
+    got = node.allocation(pod.uid, container)
+    memory = {} if node.memory is None else node.memory.shares(pod.uid, container)
+    return ContainerHolding(pod.uid, f"{pod.namespace}/{pod.name}", container, got.cpus, memory, got.devices)
 
 
 def _cpu_amounts(node: Node) -> Iterator[ResourceAmounts]:
