@@ -286,7 +286,7 @@ def koordinator_dict(cluster: Cluster, pod: Pod, profile: str, top: int) -> dict
             "score": round(one.score, 6),
             "policy": one.verdict.policy or "",
             "numaNodes": None if one.numa_nodes is None else list(one.numa_nodes),
-            "preferred": one.preferred,
+            "preferred": one.verdict.affinity is not None and one.verdict.affinity.preferred,
         }
         for one in passing[:top]
     ]

@@ -6,7 +6,8 @@ Machines with devices and a configuration of the same text are read once, since 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 import msgspec
 
@@ -14,15 +15,10 @@ from alignup.errors import InputError, errors_at, warn
 from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.kubernetes.manifest import pod_from_manifest
 from alignup.kubernetes.versions import KubeletVersion, parse_version
-from alignup.machine.load import EXTRA_KEYS, machine_with_devices_from_dict
+from alignup.machine.load import EXTRA_KEYS, LoadedMachine, machine_with_devices_from_dict
 from alignup.node import Node, plugins_of
 from alignup.node.inputs import check_keys, node_object_of, version_of
 from alignup.text.json_text import decode_json, numbered_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from alignup.machine.load import LoadedMachine
 
 _NULL: Final = msgspec.Raw(b"null")
 

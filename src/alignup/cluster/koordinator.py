@@ -45,11 +45,6 @@ class NodeVerdict(Record):
         return self.verdict.status.code is StatusCode.SUCCESS
 
     @property
-    def preferred(self) -> bool:
-        """Whether the placement's affinity is preferred."""
-        return self.verdict.affinity is not None and self.verdict.affinity.preferred
-
-    @property
     def message(self) -> str:
         """Why the node is refused, in the profile's words; empty if it is not."""
         return "; ".join(self.verdict.status.reasons)

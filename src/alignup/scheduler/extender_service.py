@@ -175,7 +175,7 @@ class Extender:
             try:
                 pod = self.answers.asked.get(binding.uid) or await self._fetch(binding)
                 self.check_ready()  # this process may have waited, or been stopped, since it was asked
-                if self.state.bound(binding.uid) is None:
+                if self.state.pods.get(binding.uid) is None:
                     if not self.answers.admits(pod, binding.node):
                         return f"NUMA: node {binding.node} can no longer take the pod"
                     self.state.assume(replace(pod, node=binding.node), self.clock())

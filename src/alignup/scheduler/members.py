@@ -147,9 +147,8 @@ class ExactMember:
             mine: what pods hold here, by uid.
         """
         listed = self._listed()
-        return Holdings(
-            [held for held in holdings.pods if held.uid in listed or self._is_whole(held, mine.get(held.uid))]
-        )
+        whole = [held for held in holdings.pods if held.uid in listed or self._is_whole(held, mine.get(held.uid))]
+        return Holdings(whole)
 
     def _is_whole(self, held: PodHolding, mine: PodHolding | None) -> bool:
         """Return whether each container holds something of every kind that it asks for.

@@ -7,7 +7,7 @@ a hundred thousand pods stay small. NodeResourceTopology objects are read in `al
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping  # msgspec reads annotations
+from collections.abc import Iterable, Mapping, Sequence  # msgspec reads annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,8 +24,6 @@ from alignup.records import Record, field, replace
 from alignup.text.json_text import decode_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from alignup.kubernetes.pod import NodeConstraints, Pod
 
 _POLICY_PREFIX: Final = "scheduling.koordinator.sh/"

@@ -67,7 +67,8 @@ class ClusterState:
         self._descriptions = Description()
         self._reports: dict[str, Report] = {}
         self._labels: dict[str, Mapping[str, str]] = {}
-        self._pods: dict[str, WatchedPod] = {}
+        self.pods: dict[str, WatchedPod] = {}
+        """By uid, the pods that are bound."""
         self.by_node: dict[str, dict[str, WatchedPod]] = {}
         """By the name of a node, the pods that are bound to it, by uid, in the order of their binding."""
         self.assumed: set[str] = set()
@@ -78,18 +79,14 @@ class ClusterState:
     @property
     def pod_count(self) -> int:
         """How many pods are bound."""
-        return len(self._pods)
-
-    def bound(self, uid: str) -> WatchedPod | None:
-        """Return a bound pod; None if there is none of this uid."""
-        return self._pods.get(uid)
+        return len(self.pods)
 
     # Pods.
 
     def pod_seen(self, pod: WatchedPod, now: float) -> None:
         """Take in a pod that is bound to a node and has not ended: it is new, changed, or learned of again."""
         uid = pod.pod.uid
-        before = self._pods.get(uid)
+        before = self.pods.get(uid)
         if before is not None and before.node != pod.node:
             self.pod_gone(uid, now)
         self.assumed.discard(uid)
@@ -97,7 +94,7 @@ class ClusterState:
 
     def pod_gone(self, uid: str, now: float) -> None:
         """Take in that a pod has ended or was deleted; an unknown one is no error."""
-        pod = self._pods.pop(uid, None)
+        pod = self.pods.pop(uid, None)
         self.assumed.discard(uid)
         if pod is None:
             return
@@ -121,11 +118,11 @@ class ClusterState:
         In which order new ones were bound is not known; where two of a node are not in its report yet, that matters.
         """
         there = {one.pod.uid: one for one in pods}
-        for uid in [uid for uid in self._pods if uid not in there and uid not in self.assumed]:
+        for uid in [uid for uid in self.pods if uid not in there and uid not in self.assumed]:
             self.pod_gone(uid, now)
         fresh: dict[str, set[str]] = {}
         for one in sorted(there.values(), key=lambda one: one.since):
-            before = self._pods.get(one.pod.uid)
+            before = self.pods.get(one.pod.uid)
             if before is None:
                 fresh.setdefault(one.node, set()).add(one.pod.uid)
             if before != one:
@@ -137,7 +134,7 @@ class ClusterState:
 
     def _count(self, pod: WatchedPod, now: float) -> None:
         uid = pod.pod.uid
-        self._pods[uid] = pod
+        self.pods[uid] = pod
         self.by_node.setdefault(pod.node, {})[uid] = pod
         member = self.members.get(pod.node)
         if isinstance(member, ExactMember):

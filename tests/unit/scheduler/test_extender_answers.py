@@ -211,7 +211,7 @@ def test_a_pod_that_nobody_asks_for_any_more_waits_no_longer(answers) -> None:
 def test_a_pod_that_is_asked_for_again_is_not_bound_after_all(answers) -> None:
     answers.state.assume(watched("p", "exact-a", cpu=3, gpu=1), 0)
     assert answers.filter(watched("p", cpu=3, gpu=1), ["exact-a"], 0).passed == ["exact-a"]
-    assert answers.state.bound("uid-p") is None
+    assert answers.state.pods.get("uid-p") is None
 
 
 def test_an_annotation_that_nobody_can_read_is_an_error(answers) -> None:

@@ -104,7 +104,7 @@ def test_a_pod_is_filtered_scored_and_bound_and_then_counts() -> None:
             assert full["NodeNames"] == ["a", "b"]
             assert await asked.bind("p", "a") == ""  # it is done already
             assert "already assigned" in await asked.bind("p", "b")
-            assert asked.extender.state.bound("uid-p").node == "a"
+            assert asked.extender.state.pods.get("uid-p").node == "a"
 
     asyncio.run(scenario())
 
@@ -170,9 +170,9 @@ def test_a_binding_of_a_pod_that_another_one_of_its_name_replaced_is_an_error() 
             other = pod_object("p", "a", cpu=1)
             other["metadata"]["uid"] = "uid-other"
             await asked.stub.put(PODS, other)
-            await until(lambda: asked.extender.state.bound("uid-other"))
+            await until(lambda: asked.extender.state.pods.get("uid-other"))
             assert "409" in await asked.bind("p", "a")
-            assert asked.extender.state.bound("uid-p") is None
+            assert asked.extender.state.pods.get("uid-p") is None
             assert [one.uid for one in asked.extender.state.members["a"].node.pods] == ["uid-other"]
 
     asyncio.run(scenario())
@@ -187,7 +187,7 @@ def test_pods_are_bound_to_one_node_one_after_another() -> None:
                 await asked.stub.put(PODS, pod_object(name, cpu=3))
             asked.stub.held["first"] = asyncio.Event()
             first = asyncio.create_task(asked.bind("first", "a"))
-            await until(lambda: asked.extender.state.bound("uid-first"))
+            await until(lambda: asked.extender.state.pods.get("uid-first"))
             second = asyncio.create_task(asked.bind("second", "a"))
             assert await asked.bind("elsewhere", "b") == ""
             assert not any(path.endswith("second/binding") for _, path in asked.stub.requests)
@@ -219,7 +219,7 @@ def test_an_extender_that_starts_again_knows_what_is_bound() -> None:
                 second = Extender(api, Answers(ClusterState()))
                 async with running(second.run()):
                     await until(lambda: second.is_synced)
-                    assert second.state.bound("uid-p") is not None
+                    assert second.state.pods.get("uid-p") is not None
                     assert not second.answers.state.members["a"].node.try_admit(pod_object("q", cpu=4))
 
     asyncio.run(scenario())

@@ -70,8 +70,8 @@ def test_a_list_ends_what_is_not_on_it_but_not_what_is_only_assumed() -> None:
     state.pod_seen(watched("a", "n"), 0)
     state.assume(watched("b", "n"), 0)
     state.pods_listed([watched("c", "n")], 1)
-    assert {state.bound(f"uid-{name}") is not None for name in "bc"} == {True}
-    assert state.bound("uid-a") is None
+    assert {state.pods.get(f"uid-{name}") is not None for name in "bc"} == {True}
+    assert state.pods.get("uid-a") is None
 
 
 @pytest.mark.parametrize("pods_first", [True, False])
