@@ -220,7 +220,13 @@ class _Remaining:
         if layout not in LAYOUTS:
             raise InputError.at("--layout", f"one of {', '.join(LAYOUTS)}", layout)
         place_of = {
-            core.bits & -core.bits: {"numa": node, "socket": core.socket, "l3": core.cache_group, "core": 0}[layout]
+            core.bits & -core.bits: {
+                "numa": node,
+                "socket": core.socket,
+                # the cache itself, which may be none of the uncore caches of a kubelet
+                "l3": core.socket if core.l3 is None else core.l3,
+                "core": 0,
+            }[layout]
             for node, own in enumerate(self.machine.numa_nodes)
             for core in own.cores
         }

@@ -227,3 +227,11 @@ def test_parts_are_equal_disjoint_and_as_narrow_as_can_be(cores, threads, parts,
     for position, node in enumerate(machine.numa_nodes):
         given = sum(size for part in found for numa_id, size in part.memory if numa_id == node.id)
         assert given <= machine.numa_nodes[position].memory
+
+
+def test_the_layout_by_l3_goes_by_caches_that_a_kubelet_takes_for_no_uncore_caches():
+    """As those which are exactly a NUMA node; mpirun knows them all."""
+    cores = [Core((cpu,), cpu // 4, cpu // 2, cpu // 4) for cpu in range(8)]
+    machine = Machine(tuple(NumaNode(node, 1 << 30, tuple(cores[2 * node : 2 * node + 2])) for node in range(4)))
+    parts = split_machine(machine, 4, cpus_per_part=1, layout="l3")
+    assert [list(part.cpus) for part in parts] == [[0], [2], [4], [6]]
