@@ -138,7 +138,7 @@ def test_little_is_read_for_who_has_many_threads_and_processes(monkeypatch):
 
 
 def test_a_long_list_of_processes_is_not_read_to_its_end(monkeypatch):
-    before = set(children(os.getpid()))  # other tests may have left some, such as the one that starts commands
+    before = set(children(os.getpid()))  # what other tests have left
     monkeypatch.setattr(module, "_LONGEST_LIST", 12)
     started = [subprocess.Popen(["sleep", "600"]) for _ in range(4)]  # noqa: S607  # a test
     try:
