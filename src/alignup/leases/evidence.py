@@ -9,6 +9,7 @@ itself, have it in a file in memory. Both are visible in /proc to the same user,
 from __future__ import annotations
 
 import os
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -20,13 +21,18 @@ from alignup.processes.identity import Liveness, joint_liveness, liveness
 from alignup.text.json_text import decode_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Generator, Iterable, Iterator
     from pathlib import Path
 
 VARIABLE: Final = "ALIGNUP_LEASE"
 _NAME: Final = "alignup-lease"
 _LINK: Final = f"/memfd:{_NAME} (deleted)"
 _LARGEST: Final = 1 << 20
+_MOST_ROUNDS: Final = 16
+"""So often is looked for processes that were started while others were asked."""
+_MOST_WAITS: Final = 50
+_WAIT: Final = 0.001
+"""Seconds between two looks at a process that is about to execute a command, of so many."""
 
 
 class Evidence(msgspec.Struct, frozen=True):
@@ -78,19 +84,26 @@ def find_evidence(state: Path, proc: str = "/proc", *, of_all_users: bool = Fals
         of_all_users: ask the processes of other users too, about leases of these; else only this user's.
     """
     found: dict[str, Evidence] = {}
-    for pid in sorted(int(name) for name in os.listdir(proc) if name.isdigit()):  # noqa: PTH208  # names are wanted
-        uid, texts = _texts_of(f"{proc}/{pid}", of_all_users=of_all_users)
-        for text in texts:
-            try:
-                evidence = decode_json(text, "a lease", decode=_DECODE)
-                record.check_amounts([evidence.lease], "a process")
-            except InputError:
-                continue
-            # children inherit the environment, and some the file
-            own = [one for one in evidence.lease.processes if one.pid == pid]
-            is_users = uid == os.geteuid() or uid == evidence.lease.uid
-            if evidence.state == text_of(state) and is_users and joint_liveness(own) is Liveness.RUNNING:
-                found[evidence.lease.id] = evidence
+    asked: set[int] = set()
+    for _ in range(_MOST_ROUNDS):
+        # a process may have handed its lease on to one that it has started since, and ended before it was asked
+        fresh = {int(name) for name in os.listdir(proc) if name.isdigit()} - asked  # noqa: PTH208  # names are wanted
+        if not fresh:
+            break
+        asked |= fresh
+        for pid in sorted(fresh):
+            uid, texts = _texts_of(f"{proc}/{pid}", of_all_users=of_all_users)
+            for text in texts:
+                try:
+                    evidence = decode_json(text, "a lease", decode=_DECODE)
+                    record.check_amounts([evidence.lease], "a process")
+                except InputError:
+                    continue
+                # children inherit the environment, and some the file
+                own = [one for one in evidence.lease.processes if one.pid == pid]
+                is_users = uid == os.geteuid() or uid == evidence.lease.uid
+                if evidence.state == text_of(state) and is_users and joint_liveness(own) is Liveness.RUNNING:
+                    found[evidence.lease.id] = evidence
     return tuple(found.values())
 
 
@@ -181,17 +194,32 @@ def _user(folder: int) -> int:
 
 
 def _texts(folder: int, uid: int) -> Iterator[bytes]:
-    """Yield what might be evidence about the process of a folder in /proc."""
+    """Yield what might be evidence about the process of a folder in /proc.
+
+    The files are looked at before the environment: a keeper's child has the file until it executes its command, and
+    the environment from then on. While it does, it has neither, nor words of a command.
+    """
+    names = yield from _texts_in_memory(folder, uid)
+    environment = _read("environ", folder)
+    for _ in range(_MOST_WAITS):
+        if environment or not names or _read("cmdline", folder):
+            break
+        time.sleep(_WAIT)
+        environment = _read("environ", folder)
     prefix = f"{VARIABLE}=".encode()
-    for variable in _read("environ", folder).split(b"\0"):
+    for variable in environment.split(b"\0"):
         if variable.startswith(prefix):
             yield variable.removeprefix(prefix)
+
+
+def _texts_in_memory(folder: int, uid: int) -> Generator[bytes, None, list[str]]:
+    """Yield the files of evidence that a process has open; return the numbers of all its files."""
+    names: list[str] = []
     try:
         descriptor = os.open("fd", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
     except OSError:
-        return
+        return names
     try:
-        names: list[str] = []
         with suppress(OSError):  # its process has ended since it was opened
             names = os.listdir(descriptor)  # noqa: PTH208  # of a descriptor
         for name in names:
@@ -200,6 +228,7 @@ def _texts(folder: int, uid: int) -> Iterator[bytes]:
                     yield _read(name, descriptor, uid)
     finally:
         os.close(descriptor)
+    return names
 
 
 def _read(name: str, folder: int, uid: int | None = None) -> bytes:

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 import leasing
+from alignup.leases import evidence
 from alignup.leases.evidence import (
     VARIABLE,
     Evidence,
@@ -73,6 +74,54 @@ def test_what_is_no_evidence_is_passed_over(tmp_path):
     (folder / "1").symlink_to("/memfd:other (deleted)")
 
     assert find_evidence(tmp_path / "leases.json", str(proc)) == ()
+
+
+def test_a_process_that_was_started_while_others_were_asked_is_found(tmp_path, monkeypatch):
+    """Its parent may have ended before it was asked."""
+    proc, state = tmp_path / "proc", tmp_path / "leases.json"
+    held = Evidence(str(state), MACHINE, leasing.record())
+    fake_process(proc, 1, b"")
+
+    def texts_of(_folder, **_):
+        if not (proc / str(os.getpid())).exists():
+            fake_process(proc, os.getpid(), b"")
+            return os.geteuid(), []
+        return os.geteuid(), [evidence_text(held).encode()]
+
+    monkeypatch.setattr(evidence, "_texts_of", texts_of)
+    assert find_evidence(state, str(proc)) == (held,)
+
+
+@pytest.mark.parametrize("environments", [[b"A=B"], [b"", b"", None]], ids=["just after", "just before"])
+def test_a_process_that_executes_its_command_is_found(tmp_path, monkeypatch, environments):
+    """Until then it has a file of evidence, from then on a variable (None), and for a moment neither.
+
+    Here that happens just after its environment was first looked at, and just before.
+    """
+    proc, state = tmp_path / "proc", tmp_path / "leases.json"
+    held = Evidence(str(state), MACHINE, leasing.record())
+    text = evidence_text(held).encode()
+    folder = proc / str(os.getpid())
+    fake_process(proc, os.getpid(), b"")
+    (folder / "status").write_text("Uid:\t" + "\t".join([str(os.geteuid())] * 4) + "\n")
+    (folder / "fd").mkdir()
+    (folder / "fd/0").symlink_to("/dev/null")
+    shown = folder / "fd/1"
+    if environments[0]:
+        shown.symlink_to("/memfd:alignup-lease (deleted)")
+    left = iter(environments)
+
+    def read(name, _folder, uid=None):
+        if uid is not None:
+            return text
+        if name == "environ":
+            shown.unlink(missing_ok=True)
+            found = next(left, None)
+            return VARIABLE.encode() + b"=" + text if found is None else found
+        return b"" if name == "cmdline" else (folder / name).read_bytes()
+
+    monkeypatch.setattr(evidence, "_read", read)
+    assert find_evidence(state, str(proc)) == (held,)
 
 
 def test_a_process_that_ends_while_it_is_looked_at_is_passed_over(tmp_path, monkeypatch):
