@@ -38,6 +38,8 @@ _MOST_MEMORY: Final = 3 << 29
 """Bytes that this process may have."""
 _NODES_AT_ONCE: Final = 10
 """Of which victims are looked for before the process does something else, such as to tell its health."""
+_TURNS: Final = 8
+"""Of the loop, between two parts of an answer."""
 _BODY_SECONDS: Final = 10.0
 _SHOWN_LETTERS: Final = 80
 _JSON: Final = "application/json"
@@ -80,7 +82,7 @@ class _Handlers:
         self._extender.tell(args.pod.metadata, found)
         self._counts.resolvable.inc(len(found.failed))
         self._counts.unresolvable.inc(len(found.unresolvable))
-        await asyncio.sleep(0)  # whole nodes take as long to write
+        await _let_others()  # whole nodes take as long to write
         return wire.encode_filtered(found, args)
 
     async def prioritize(self, args: wire.ExtenderArgs) -> bytes:
@@ -97,7 +99,7 @@ class _Handlers:
             some = dict(nodes[start : start + _NODES_AT_ONCE])
             victims = {name: one.uids for name, one in some.items()}
             told |= wire.victims_told(self._answers.preempt(pod, victims, budgets), some)
-            await asyncio.sleep(0)
+            await _let_others()
         return wire.encode_preemption(told)
 
     async def evaluate(self, args: wire.Batch) -> bytes:
@@ -109,7 +111,7 @@ class _Handlers:
             for number, pod in enumerate(args.pods):
                 found = self._answers.evaluate(self._extender.read(pod).pod, known["nodes"])
                 text.write(b"," * (number > 0) + msgspec.json.encode(found))
-                await asyncio.sleep(0)
+                await _let_others()
             text.write(b"]}")
             return text.getvalue()
 
@@ -183,11 +185,17 @@ class _Handlers:
             raise web.HTTPForbidden(text="a client certificate is needed")
 
 
+async def _let_others() -> None:
+    """Let others be answered: one who has just connected needs some turns of the loop."""
+    for _ in range(_TURNS):
+        await asyncio.sleep(0)
+
+
 async def _in_pieces(text: bytes) -> AsyncIterator[bytes]:
     """Yield an answer piece by piece: a client that reads as fast as it comes must not keep the process."""
     for start in range(0, len(text), _LARGE):
         yield text[start : start + _LARGE]
-        await asyncio.sleep(0)
+        await _let_others()
 
 
 class _Reader:
