@@ -403,13 +403,8 @@ def _known(member: Member) -> _Known:
     return member.node if isinstance(member, ExactMember) else member.amounts
 
 
-def _cluster(found: Mapping[str, _Known], rows: dict[str, Row]) -> Cluster:
-    """Return the cluster of nodes, and of amounts after these; rows that are not there yet are added."""
-    for name, one in found.items():
-        if name not in rows:
-            rows[name] = row_of_node(one) if isinstance(one, Node) else row_of_amounts(one)
-    nodes = [one for one in found.values() if isinstance(one, Node)]
-    return Cluster(tuple(found), [rows[name] for name in found], nodes)
+def _row(known: _Known) -> Row:
+    return row_of_node(known) if isinstance(known, Node) else row_of_amounts(known)
 
 
 class View:
@@ -430,21 +425,21 @@ class View:
     def put(self, member: Member) -> None:
         """Add a member, or put it in the place of the one of its name."""
         self.members[member.name] = member
-        self._rows.pop(member.name, None)
+        self._rows[member.name] = _row(_known(member))
         self._is_stale = True
         self.touch()
 
     def drop(self, name: str) -> None:
         """Forget a member; an unknown name is no error."""
         if self.members.pop(name, None) is not None:
-            self._rows.pop(name, None)
+            del self._rows[name]
             self._is_stale = True
             self.touch()
 
     def refresh(self, member: Member) -> None:
         """Note that a member has other amounts, or another node object, than before."""
         self.touch()
-        self._rows.pop(member.name, None)
+        self._rows[member.name] = _row(_known(member))
         if not self._is_stale:
             self._cluster.update(member.name, _known(member))
 
@@ -498,7 +493,8 @@ class View:
         if not self._is_stale:
             return
         members = sorted(self.members.values(), key=lambda one: isinstance(one, AmountsMember))
-        self._cluster = _cluster({one.name: _known(one) for one in members}, self._rows)
+        nodes = [one.node for one in members if isinstance(one, ExactMember)]
+        self._cluster = Cluster([one.name for one in members], [self._rows[one.name] for one in members], nodes)
         self._layouts = None
         self._index = {one.name: number for number, one in enumerate(members)}
         kinds: dict[int | bytes, tuple[int, _Known]] = {}
@@ -508,5 +504,7 @@ class View:
             key = id(empty) if isinstance(empty, Node) else _KEY.encode(empty)
             numbers.append(kinds.setdefault(key, (len(kinds), empty))[0])
         self._kinds = np.array(numbers, np.intp)
-        self._empties = _cluster({f"kind-{number}": empty for number, empty in kinds.values()}, {})
+        empties = [empty for _, empty in kinds.values()]
+        nodes = [one for one in empties if isinstance(one, Node)]
+        self._empties = Cluster([f"kind-{number}" for number in range(len(empties))], map(_row, empties), nodes)
         self._is_stale = False
