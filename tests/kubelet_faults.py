@@ -166,10 +166,13 @@ def wrong_group(place):
     place.edit(MEMORY, lambda document: document["machineState"]["0"].update(cells=[0, 1]))
 
 
-def mixed_groups(place):
-    """Memory on both NUMA nodes beside a container's on one: a kubelet starts on it at some times only."""
+def mixed_groups(place, others=0):
+    """Memory on both NUMA nodes beside that of containers on one: a kubelet starts on it at some times only."""
 
     def change(document):
+        alone = [{"numaAffinity": [0], "type": "memory", "size": 0}]
+        document["entries"] |= {f"{GONE}-{number}": {"c0": alone} for number in range(others)}
+        document["machineState"]["0"]["numberOfAssignments"] += others
         document["entries"][GONE] = {"c0": [{"numaAffinity": [0, 1], "type": "memory", "size": 2**30}]}
         for node in document["machineState"].values():
             if not node["numberOfAssignments"]:

@@ -10,9 +10,9 @@ kubelet 1.36 that was started on such files (`tests/rig/test_faults.py`); words 
 from __future__ import annotations
 
 import json
-import random
+from collections import Counter
 from functools import cache
-from itertools import chain, combinations
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from alignup.kubernetes.kubelet_config import KubeletConfig
     from alignup.kubernetes.pod import Pod
     from alignup.machine.machine import Machine
-    from alignup.topology_manager.admission import MemoryBlock
 
 _FILES: Final = {"cpu": CPU_STATE, "memory": MEMORY_STATE, "device": DEVICE_CHECKPOINT}
 """The first words of the findings about each."""
@@ -43,8 +42,6 @@ _UNSURE: Final = ("-file-damaged", "-checksum", "-format")
 """Ends of the kinds of findings about formats, which another release may have changed."""
 _POD_LEVEL_GATE = "PodLevelResourceManagers"
 _GATED_FORMATS = 2
-_ORDERS = 16
-"""Orders of containers that are tried where the order decides whether a kubelet starts."""
 
 
 class Finding(Record):
@@ -329,59 +326,54 @@ def _difference(numa_id: int, what: str, then: int, now: int) -> str:
 
 
 def _books(state: checkpoints.MemoryState) -> Iterator[Finding]:
-    """Yield where the file's books of memory are not what a start works out of the blocks of containers.
+    """Yield where the file's books of memory do not follow from the blocks of containers.
 
-    A start takes the containers in no order, and of blocks on one NUMA node the last says its group: where blocks on
-    it are in several, the kubelet starts at some times and not at others.
+    A start takes the blocks in no order, and the last one on a NUMA node says the node's group: where blocks of
+    several groups are on one node, the kubelet starts at some times and not at others, whatever amounts are written.
     """
     held = [
-        blocks
+        block
         for uid, containers in state.entries.items()
         for blocks in ([state.pods[uid]] if uid in state.pods else containers.values())
+        for block in blocks
     ]
-    orders = random.Random(0)  # noqa: S311  # the same findings each time
-    found = [_wrong_book(state, orders.sample(held, len(held))) for _ in range(_ORDERS)]
-    if any(found):
-        yield finding("memory-books" if all(found) else "memory-groups", next(filter(None, found)))
-
-
-def _wrong_book(state: checkpoints.MemoryState, held: Iterable[Sequence[MemoryBlock]]) -> str:
-    """Return the first difference from what `validateState` works out of blocks in this order; empty if none."""
-    counts = dict.fromkeys(state.nodes, 0)
-    groups: dict[int, tuple[int, ...]] = {numa_id: (numa_id,) for numa_id in state.nodes}
-    free = {
-        (numa_id, kind): node.table(kind).allocatable
-        for numa_id, node in state.nodes.items()
-        for kind in node.tables or ()
-    }
-    for block in chain.from_iterable(held):
-        left = block.size
-        for numa_id in block.numa_nodes:
-            counts[numa_id] += 1
-            groups[numa_id] = block.numa_nodes
-            taken = min(left, free[numa_id, block.type])
-            free[numa_id, block.type] -= taken
-            left -= taken
+    groups: dict[int, Counter[tuple[int, ...]]] = {numa_id: Counter() for numa_id in state.nodes}
+    sizes: Counter[tuple[tuple[int, ...], str]] = Counter()
+    for block in held:
+        group = tuple(sorted(block.numa_nodes))
+        sizes[group, block.type] += block.size
+        for numa_id in group:
+            groups[numa_id][group] += 1
+    is_mixed = any(len(some) > 1 for some in groups.values())
     for numa_id, node in sorted(state.nodes.items()):
-        group, told = groups[numa_id], node.cells or ()
-        if counts[numa_id] != node.assignments:
-            return f"NUMA node {numa_id} has {node.assignments} assignments, and {counts[numa_id]} blocks lie on it"
-        if {*group} != {*told}:
-            return f"NUMA node {numa_id} is in the group {_listed(told)}, and a block on it in {_listed(group)}"
-        for kind in node.tables or {}:
-            books = [state.nodes[one].table(kind) for one in group]
-            written = sum(one.reserved for one in books), sum(one.free for one in books)
-            there, left = sum(one.allocatable for one in books), sum(free.get((one, kind), 0) for one in group)
-            if written != (there - left, left):
-                return (
-                    f"of {kind} on NUMA nodes {_listed(group)}, {written[0]} bytes count as held and {written[1]} "
-                    f"as free; containers hold {there - left} of {there}"
-                )
-    return ""
+        count, cells = groups[numa_id].total(), tuple(sorted(node.cells or ()))
+        there = set(groups[numa_id] or [(numa_id,)])
+        if count != node.assignments:
+            text = f"NUMA node {numa_id} has {node.assignments} assignments, and {count} blocks lie on it"
+            yield finding("memory-books", text)
+        elif there != {cells}:
+            told, other = (",".join(map(str, one)) for one in (cells, min(there - {cells})))
+            text = f"NUMA node {numa_id} is in the group {told}, and a block on it in {other}"
+            yield finding("memory-groups" if cells in there else "memory-books", text)
+        elif not is_mixed:
+            yield from _amounts(state, cells, sizes)
 
 
-def _listed(numbers: Iterable[int]) -> str:
-    return ",".join(map(str, numbers))
+def _amounts(
+    state: checkpoints.MemoryState, group: tuple[int, ...], sizes: Mapping[tuple[tuple[int, ...], str], int]
+) -> Iterator[Finding]:
+    """Yield where free and held memory of a group of NUMA nodes are not what the sizes of its blocks leave."""
+    for kind in state.nodes[group[0]].tables or {}:
+        tables = [state.nodes[one].table(kind) for one in group]
+        reserved, free = sum(one.reserved for one in tables), sum(one.free for one in tables)
+        there, taken = sum(one.allocatable for one in tables), sizes.get((group, kind), 0)
+        if reserved != min(taken, there) or free != there - reserved:
+            where = ",".join(map(str, group))
+            text = (
+                f"of {kind} on NUMA nodes {where}, {reserved} bytes count as held and {free} as free; containers hold "
+                f"{taken} of {there}"
+            )
+            yield finding("memory-books", text)
 
 
 def _check_devices(checkpoint: DeviceCheckpoint, allocatable: Allocatable | None) -> Iterator[Finding]:

@@ -21,7 +21,7 @@ from alignup.processes.identity import Liveness, joint_liveness, liveness
 from alignup.text.json_text import decode_json
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator
+    from collections.abc import Iterable
     from pathlib import Path
 
 VARIABLE: Final = "ALIGNUP_LEASE"
@@ -29,10 +29,9 @@ _NAME: Final = "alignup-lease"
 _LINK: Final = f"/memfd:{_NAME} (deleted)"
 _LARGEST: Final = 1 << 20
 _MOST_ROUNDS: Final = 16
-"""So often is looked for processes that were started while others were asked."""
-_MOST_WAITS: Final = 50
-_WAIT: Final = 0.001
-"""Seconds between two looks at a process that is about to execute a command, of so many."""
+"""So often is looked for processes that were started, or executed a command, while others were asked."""
+_WAIT: Final = 0.003
+"""Seconds between two looks at processes that are about to execute a command."""
 
 
 class Evidence(msgspec.Struct, frozen=True):
@@ -90,10 +89,11 @@ def find_evidence(state: Path, proc: str = "/proc", *, of_all_users: bool = Fals
         fresh = {int(name) for name in os.listdir(proc) if name.isdigit()} - asked  # noqa: PTH208  # names are wanted
         if not fresh:
             break
-        asked |= fresh
         for pid in sorted(fresh):
             uid, texts = _texts_of(f"{proc}/{pid}", of_all_users=of_all_users)
-            for text in texts:
+            if texts is not None:
+                asked.add(pid)
+            for text in texts or ():
                 try:
                     evidence = decode_json(text, "a lease", decode=_DECODE)
                     record.check_amounts([evidence.lease], "a process")
@@ -104,6 +104,8 @@ def find_evidence(state: Path, proc: str = "/proc", *, of_all_users: bool = Fals
                 is_users = uid == os.geteuid() or uid == evidence.lease.uid
                 if evidence.state == text_of(state) and is_users and joint_liveness(own) is Liveness.RUNNING:
                     found[evidence.lease.id] = evidence
+        if not fresh <= asked:
+            time.sleep(_WAIT)
     return tuple(found.values())
 
 
@@ -168,8 +170,8 @@ def text_of(state: Path) -> str:
     return os.fsencode(state).decode("utf-8", "backslashreplace")
 
 
-def _texts_of(folder: str, *, of_all_users: bool) -> tuple[int, list[bytes]]:
-    """Return the user of a process, and what might be evidence about it; nothing if it is gone, or is not asked."""
+def _texts_of(folder: str, *, of_all_users: bool) -> tuple[int, list[bytes] | None]:
+    """Return the user of a process, and what `_texts` says of it; nothing if it is gone, or is not asked."""
     try:
         # open, it stands for this very process, not for a later one with its number
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -177,9 +179,9 @@ def _texts_of(folder: str, *, of_all_users: bool) -> tuple[int, list[bytes]]:
         return -1, []
     try:
         uid = _user(descriptor)
-        texts = list(_texts(descriptor, uid)) if uid == os.geteuid() or (of_all_users and uid >= 0) else []
+        texts = _texts(descriptor, uid) if uid == os.geteuid() or (of_all_users and uid >= 0) else []
         # last, since it may become another user's meanwhile
-        return (uid, texts) if texts and _user(descriptor) == uid else (uid, [])
+        return (uid, texts) if not texts or _user(descriptor) == uid else (uid, [])
     finally:
         os.close(descriptor)
 
@@ -193,42 +195,29 @@ def _user(folder: int) -> int:
     return -1
 
 
-def _texts(folder: int, uid: int) -> Iterator[bytes]:
-    """Yield what might be evidence about the process of a folder in /proc.
+def _texts(folder: int, uid: int) -> list[bytes] | None:
+    """Return what might be evidence about the process of a folder in /proc; None: it is executing a command just now.
 
-    The files are looked at before the environment: a keeper's child has the file until it executes its command, and
-    the environment from then on. While it does, it has neither, nor words of a command.
+    Its files are looked at before its environment: a keeper's child has the file until it executes its command, and
+    the variable from then on. While it does, it has neither, nor words of a command.
     """
-    names = yield from _texts_in_memory(folder, uid)
-    environment = _read("environ", folder)
-    for _ in range(_MOST_WAITS):
-        if environment or not names or _read("cmdline", folder):
-            break
-        time.sleep(_WAIT)
-        environment = _read("environ", folder)
-    prefix = f"{VARIABLE}=".encode()
-    for variable in environment.split(b"\0"):
-        if variable.startswith(prefix):
-            yield variable.removeprefix(prefix)
-
-
-def _texts_in_memory(folder: int, uid: int) -> Generator[bytes, None, list[str]]:
-    """Yield the files of evidence that a process has open; return the numbers of all its files."""
-    names: list[str] = []
-    try:
+    names, found = [], []
+    with suppress(OSError):  # it may end between any two steps
         descriptor = os.open("fd", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
-    except OSError:
-        return names
-    try:
-        with suppress(OSError):  # its process has ended since it was opened
+        try:
             names = os.listdir(descriptor)  # noqa: PTH208  # of a descriptor
-        for name in names:
-            with suppress(OSError):
-                if os.readlink(name, dir_fd=descriptor) == _LINK:
-                    yield _read(name, descriptor, uid)
-    finally:
-        os.close(descriptor)
-    return names
+            for name in names:
+                with suppress(OSError):
+                    if os.readlink(name, dir_fd=descriptor) == _LINK:
+                        found.append(_read(name, descriptor, uid))
+        finally:
+            os.close(descriptor)
+    environment = _read("environ", folder)
+    if names and not (found or environment or _read("cmdline", folder)):
+        return None
+    prefix = f"{VARIABLE}=".encode()
+    found += [one.removeprefix(prefix) for one in environment.split(b"\0") if one.startswith(prefix)]
+    return found
 
 
 def _read(name: str, folder: int, uid: int | None = None) -> bytes:
