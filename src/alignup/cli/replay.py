@@ -368,6 +368,7 @@ def show_use(console: Console, nodes: Sequence[NodeReport]) -> None:
     """Print how full each NUMA node was, on average, at most and over time."""
     numbers = ("allocatable", "mean", "peak")
     uses = [(node, use, use.place) for node in nodes for use in node.uses]
+    bars = _BARS if terminal.can_write(console, _BARS) else "01234567"
     rows = (
         (
             node.name or "-",
@@ -376,7 +377,7 @@ def show_use(console: Console, nodes: Sequence[NodeReport]) -> None:
             terminal.amount_text(place.resource, place.allocatable),
             number_in(use.mean),
             number_in(use.peak),
-            sparkline(use.curve, _BARS if terminal.can_write(console, _BARS) else "01234567"),
+            sparkline(use.curve, bars),
         )
         for node, use, place in uses[:MOST_ROWS]
     )

@@ -143,11 +143,10 @@ def _of_resources(inventory: Mapping[str, Sequence[Device]], wanted: Iterable[st
         InputError: the machine does not have one of them.
     """
     wanted = [resource for resource in wanted if not resource.startswith(CLAIM)]
-    known = (
-        f"one of {', '.join(sorted(inventory))}" if inventory else "one that --device-resource or --devices describes"
-    )
     for resource in wanted:
         if resource not in inventory:
+            described = "one that --device-resource or --devices describes"
+            known = f"one of {', '.join(sorted(inventory))}" if inventory else described
             raise InputError.at("the devices of this machine", f"a resource that it has, {known}", resource)
     return {resource: inventory[resource] for resource in wanted}
 

@@ -400,7 +400,8 @@ class Meter:
             by_kind = node.memory.free
             for kind in self._kinds:
                 found += by_kind[kind]
-        found += [(node.pools[resource].ledger.free & bits).bit_count() for resource, bits in self._members]
+        pools = node.pools
+        found += [(pools[resource].ledger.free & bits).bit_count() for resource, bits in self._members]
         return found
 
     def note(self, *, changed: bool) -> None:

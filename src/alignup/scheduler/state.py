@@ -412,7 +412,9 @@ class View:
 
     def __init__(self) -> None:
         self.members: dict[str, Member] = {}
+        self._cluster = Cluster((), ())
         self._rows: dict[str, Row] = {}
+        """Of members that are not in the cluster as they are now."""
         self._is_stale = True
         self._layouts: Layouts | None = None
         self.version = 0
@@ -432,15 +434,16 @@ class View:
     def drop(self, name: str) -> None:
         """Forget a member; an unknown name is no error."""
         if self.members.pop(name, None) is not None:
-            del self._rows[name]
+            self._rows.pop(name, None)
             self._is_stale = True
             self.touch()
 
     def refresh(self, member: Member) -> None:
         """Note that a member has other amounts, or another node object, than before."""
         self.touch()
-        self._rows[member.name] = _row(_known(member))
-        if not self._is_stale:
+        if self._is_stale:
+            self._rows[member.name] = _row(_known(member))
+        else:
             self._cluster.update(member.name, _known(member))
 
     @property
@@ -494,7 +497,9 @@ class View:
             return
         members = sorted(self.members.values(), key=lambda one: isinstance(one, AmountsMember))
         nodes = [one.node for one in members if isinstance(one, ExactMember)]
-        self._cluster = Cluster([one.name for one in members], [self._rows[one.name] for one in members], nodes)
+        rows = dict(zip(self._cluster.names, self._cluster.rows, strict=True)) | self._rows
+        self._cluster = Cluster([one.name for one in members], [rows[one.name] for one in members], nodes)
+        self._rows = {}
         self._layouts = None
         self._index = {one.name: number for number, one in enumerate(members)}
         kinds: dict[int | bytes, tuple[int, _Known]] = {}

@@ -84,7 +84,8 @@ def numa_nodes_of(there: Holdings, got: ContainerAllocation) -> set[int]:
     A device that is near to several NUMA nodes lies in none of them alone, and does not count.
     """
     found = {node for block in got.memory if block.size for node in block.numa_nodes}
-    found |= {node for node, bits in there.node_cpus.items() if bits & int(got.cpus or 0)}
+    cpus = int(got.cpus or 0)
+    found |= {node for node, bits in there.node_cpus.items() if bits & cpus}
     for resource, ids in got.devices.items():
         amounts = there.amounts(resource)
         places = {} if amounts is None else amounts.devices

@@ -130,7 +130,8 @@ def reachable(hints: Mapping[str, ResourceHints], policy: str) -> list[Hint] | N
             pairs = [one for one in pairs if _is_single(one)]
         masks = {_both(mask, other) for mask in masks for other, _ in pairs} - {0}
         best = _agreed(best, {mask for mask, is_preferred in pairs if is_preferred})
-    found = [(mask, mask in ({None} if best is None else best)) for mask in masks]
+    preferred = {None} if best is None else best
+    found = [(mask, mask in preferred) for mask in masks]
     return sorted(found, key=lambda one: (not one[1], (one[0] or 0).bit_count(), one[0] or 0))
 
 
