@@ -117,6 +117,12 @@ class KubeletRig:
     def __exit__(self, *_):
         self.run("down")
 
+    @property
+    def version(self):
+        """Of the kubelet, as in `v1.36.3`."""
+        command = [built() / "kubelet", "--version"]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[-1]  # noqa: S603  # ours
+
     def log(self):
         """Return what the kubelet has said since it was started last."""
         return (self.directory / "log/kubelet.log").read_text(errors="replace")

@@ -62,7 +62,8 @@ def said_in(log, words):
 def test_each_fault_is_found_and_the_kubelet_does_what_is_said(rig, name):
     spoil, kinds, starts = FAULTS[name]
     spoil(restored(rig))
-    found = check_node(FolderFiles(rig.root, rig.state), {"config": rig.directory / "kubelet.json"})
+    options = {"config": rig.directory / "kubelet.json", "kubelet_version": rig.version}
+    found = check_node(FolderFiles(rig.root, rig.state), options)
     assert {one.kind for one in found} == kinds
     try:
         rig.run("restart")
