@@ -169,7 +169,7 @@ class KubeletRig:
             if done.returncode == 0:
                 return json.loads(done.stdout)
             if time.monotonic() > deadline:
-                raise RuntimeError(f"{what}: {done.stderr.decode()[-500:]}")
+                raise RuntimeError(f"{what}: {done.stderr.decode()[-500:]}\n{self.log()[-3000:]}")
             time.sleep(0.1)
 
     def pods(self):
