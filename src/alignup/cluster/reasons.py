@@ -145,6 +145,8 @@ def _on_nodes(offers: Sequence[Offer], ids: Sequence[int]) -> str:
     return ", ".join(parts)
 
 
+MOST_ASKED: Final = 64
+"""Nodes that are asked themselves why they refuse a pod."""
 _PREFIX: Final = "NUMA: "
 _WORDS: Final = {
     "too little": "too little {} is left on the node",
@@ -162,7 +164,7 @@ def refusal_texts(
     answer: Evaluation,
     indices: npt.NDArray[np.int64],
     own_policy: int = -1,
-    most_asked: int = 64,
+    most_asked: int = MOST_ASKED,
 ) -> list[str]:
     """Return why each of some nodes refuses a pod, as a scheduler shows it.
 

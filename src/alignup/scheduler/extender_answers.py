@@ -278,7 +278,9 @@ class Answers:
         """Say why nodes refuse a pod, by whether evictions could help."""
         view = self.state.view
         helps = view.empty_admits(pod, self.state.strategy)[numbers]
-        pairs = list(zip(names, view.texts(pod, judged, numbers), strict=True))
+        # a scheduler drops the words where a node takes the pod
+        texts = view.texts(pod, judged, numbers, asks_nodes=not found.passed)
+        pairs = list(zip(names, texts, strict=True))
         found.failed.update(compress(pairs, helps.tolist()))
         found.unresolvable.update(compress(pairs, (~helps).tolist()))
 

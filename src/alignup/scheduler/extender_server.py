@@ -82,7 +82,8 @@ class _Handlers:
         self._extender.tell(args.pod.metadata, found)
         self._counts.resolvable.inc(len(found.failed))
         self._counts.unresolvable.inc(len(found.unresolvable))
-        await _let_others()  # whole nodes take as long to write
+        if args.node_names is None:
+            await _let_others()  # whole nodes take as long to write
         return wire.encode_filtered(found, args)
 
     async def prioritize(self, args: wire.ExtenderArgs) -> bytes:

@@ -17,7 +17,7 @@ import numpy as np
 from alignup.claims.on_node import ClaimProvider
 from alignup.claims.read import Resources
 from alignup.cluster.cluster import Cluster, Evaluation
-from alignup.cluster.reasons import Layouts, layouts_of, refusal_texts
+from alignup.cluster.reasons import MOST_ASKED, Layouts, layouts_of, refusal_texts
 from alignup.cluster.rows import NodeAmounts, row_of_amounts, row_of_node
 from alignup.errors import AlignupError, warn
 from alignup.koordinator.effective import NODE_LABEL, pod_policy
@@ -478,12 +478,18 @@ class View:
         self._cluster.judge(self._cluster.job(pod), pod, strategy, answer, number, number + 1)
         return int(answer.affinity[number])
 
-    def texts(self, pod: Pod, judged: Evaluation, numbers: npt.NDArray[np.int64]) -> list[str]:
-        """Return why each of some nodes, all of which refuse the pod, does so."""
+    def texts(
+        self, pod: Pod, judged: Evaluation, numbers: npt.NDArray[np.int64], *, asks_nodes: bool = True
+    ) -> list[str]:
+        """Return why each of some nodes, all of which refuse the pod, does so.
+
+        Without `asks_nodes` by their free amounts only, which takes less time and names the commonest causes.
+        """
         own = pod_policy(pod)
         policy = -1 if own is None or own.policy == "none" else TOPOLOGY_POLICIES.index(own.policy)
         self._layouts = self._layouts or layouts_of(self._cluster)
-        return refusal_texts(self._cluster, self._layouts, pod, judged, numbers, policy)
+        most_asked = MOST_ASKED if asks_nodes else 0
+        return refusal_texts(self._cluster, self._layouts, pod, judged, numbers, policy, most_asked)
 
     def empty_admits(self, pod: Pod, strategy: str) -> npt.NDArray[np.bool_]:
         """Return which nodes would admit the pod if no other pod were there."""
