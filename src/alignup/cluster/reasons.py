@@ -24,7 +24,7 @@ from alignup.records import Record
 from alignup.topology_manager.refusal_message import Offer, kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     import numpy.typing as npt
 
@@ -165,6 +165,7 @@ def refusal_texts(
     indices: npt.NDArray[np.int64],
     own_policy: int = -1,
     most_asked: int = MOST_ASKED,
+    told: Callable[[int, Pod], str] | None = None,
 ) -> list[str]:
     """Return why each of some nodes refuses a pod, as a scheduler shows it.
 
@@ -177,11 +178,13 @@ def refusal_texts(
         own_policy: the policy that the pod brings, as an index into `TOPOLOGY_POLICIES`; -1: none.
         most_asked: how many nodes are asked themselves. Where more refuse, one of those with as much left is; beyond
             so many the amounts tell.
+        told: `told_by` of a node by its number, where that is kept; None: each is asked.
     """
     nodes = cluster.nodes
+    told = told or (lambda number, pod: told_by(nodes[number], pod))
     asked_all = np.count_nonzero(indices < len(nodes)) <= most_asked
     if asked_all and (indices < len(nodes)).all():
-        return [_PREFIX + told_by(nodes[index], pod) for index in indices.tolist()]
+        return [_PREFIX + told(index, pod) for index in indices.tolist()]
     units: list[Pod | Container] = [pod]
     if len(pod.all_containers) > 1:
         units += pod.all_containers
@@ -207,7 +210,7 @@ def refusal_texts(
         is_node = indices[index] < len(nodes)
         if is_node and (asked_all or (most_asked and text is None)):
             most_asked -= 1
-            text = said[key] = told_by(nodes[indices[index]], pod)
+            text = said[key] = told(int(indices[index]), pod)
         elif text is None:
             reason, layout, *found = facts[index].tolist()
             about = dict(zip(asked, zip(found[: len(asked)], found[len(asked) :], strict=True), strict=True))

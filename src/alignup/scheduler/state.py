@@ -17,7 +17,8 @@ import numpy as np
 from alignup.claims.on_node import ClaimProvider
 from alignup.claims.read import Resources
 from alignup.cluster.cluster import Cluster, Evaluation
-from alignup.cluster.reasons import MOST_ASKED, Layouts, layouts_of, refusal_texts
+from alignup.cluster.node_totals import demand_key
+from alignup.cluster.reasons import MOST_ASKED, Layouts, layouts_of, refusal_texts, told_by
 from alignup.cluster.rows import NodeAmounts, row_of_amounts, row_of_node
 from alignup.errors import AlignupError, warn
 from alignup.koordinator.effective import NODE_LABEL, pod_policy
@@ -140,7 +141,7 @@ class ClusterState:
         if isinstance(member, ExactMember):
             member.bind(pod, now)
             self._doubt(member)
-            self.view.touch()
+            self.view.touch(member.name)
         elif member is not None:
             mask = 0  # where it would place the pod: unknown
             with suppress(AlignupError):
@@ -394,6 +395,8 @@ class WatchedClaims:
 
 
 _KEY: Final = msgspec.json.Encoder(order="sorted")
+_MOST_KINDS: Final = 100
+"""Of pods, of which the words of a member are kept."""
 Member = ExactMember | AmountsMember
 _Known = Node | NodeAmounts
 
@@ -417,30 +420,33 @@ class View:
         """Of members that are not in the cluster as they are now."""
         self._is_stale = True
         self._layouts: Layouts | None = None
+        self._told: dict[str, dict[object, str]] = {}
+        """By member and by what a pod asks for, why the member refuses it as it is now."""
         self.version = 0
         """Counts changes: what was judged under the same number still holds."""
 
-    def touch(self) -> None:
-        """Note that pods came to a member or left it."""
+    def touch(self, name: str = "") -> None:
+        """Note that something changed: at a member, if one is named, what it has to give."""
         self.version += 1
+        self._told.pop(name, None)
 
     def put(self, member: Member) -> None:
         """Add a member, or put it in the place of the one of its name."""
         self.members[member.name] = member
         self._rows[member.name] = _row(_known(member))
         self._is_stale = True
-        self.touch()
+        self.touch(member.name)
 
     def drop(self, name: str) -> None:
         """Forget a member; an unknown name is no error."""
         if self.members.pop(name, None) is not None:
             self._rows.pop(name, None)
             self._is_stale = True
-            self.touch()
+            self.touch(name)
 
     def refresh(self, member: Member) -> None:
         """Note that a member has other amounts, or another node object, than before."""
-        self.touch()
+        self.touch(member.name)
         if self._is_stale:
             self._rows[member.name] = _row(_known(member))
         else:
@@ -489,7 +495,16 @@ class View:
         policy = -1 if own is None or own.policy == "none" else TOPOLOGY_POLICIES.index(own.policy)
         self._layouts = self._layouts or layouts_of(self._cluster)
         most_asked = MOST_ASKED if asks_nodes else 0
-        return refusal_texts(self._cluster, self._layouts, pod, judged, numbers, policy, most_asked)
+        return refusal_texts(self._cluster, self._layouts, pod, judged, numbers, policy, most_asked, self._told_by)
+
+    def _told_by(self, number: int, pod: Pod) -> str:
+        """Return what `told_by` does: pods that wait ask often, and few nodes change between."""
+        kept, kind = self._told.setdefault(self._cluster.names[number], {}), demand_key(pod)
+        if kind not in kept:
+            if len(kept) >= _MOST_KINDS:
+                kept.clear()
+            kept[kind] = told_by(self._cluster.nodes[number], pod)
+        return kept[kind]
 
     def empty_admits(self, pod: Pod, strategy: str) -> npt.NDArray[np.bool_]:
         """Return which nodes would admit the pod if no other pod were there."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from random import Random
 
 import pytest
 
 from alignup.claims.read import read_claim, read_class, read_slice
+from alignup.cluster.reasons import told_by
 from alignup.errors import InputError
 from alignup.node import Node
 from alignup.scheduler.extender_answers import FAR, UNCERTAIN, UNKNOWN, Answers
@@ -77,6 +79,30 @@ def test_a_refusal_that_evictions_could_end_is_failed_with_where_the_resources_a
 def test_a_refusal_that_no_eviction_can_end_is_unresolvable(answers) -> None:
     found = answers.filter(watched("p", cpu=5), ALL, 0)
     assert found.unresolvable == dict.fromkeys(ALL, "NUMA: no node has enough cpu")
+
+
+def test_each_node_says_why_it_refuses_a_pod_as_it_is_now(answers) -> None:
+    """Whatever came, went or was reported since it was asked for an equal pod."""
+    random = Random(7)
+    there: list[str] = []
+    words = set()
+    for step in range(300):
+        node = random.choice(ALL[:2])
+        if there and random.random() < 0.5:
+            answers.state.pod_gone(there.pop(random.randrange(len(there))), 0)
+        elif random.random() < 0.8:
+            there.append(f"uid-{step}")
+            answers.state.pod_seen(watched(f"{step}", node, cpu=random.randint(1, 3), gpu=random.randint(0, 1)), 0)
+        else:
+            answers.state.report_seen(report(node, described=description(), holdings=empty()), 0)
+        asked = watched(f"asked-{step}", cpu=random.randint(3, 5), gpu=random.randint(0, 3))
+        found = answers.filter(asked, ALL[:2], 0)
+        for name, told in (found.failed | found.unresolvable).items():
+            member = answers.state.members[name]
+            if not found.passed:
+                assert told == f"NUMA: {told_by(member.node, asked.pod)}"
+            words.add(told)
+    assert len(words) > 5
 
 
 def test_too_little_on_the_whole_node_is_said(answers) -> None:
