@@ -278,6 +278,11 @@ class Fleet:
             tasks.create_task(self._follower.run())
             tasks.create_task(self._renew_leases(tasks))
             self._tasks = tasks
+            try:
+                await asyncio.get_running_loop().create_future()
+            finally:  # whoever ends from now on is not written
+                for timer in self._timers.values():
+                    timer.cancel()
 
     # What happens to pods.
 

@@ -118,6 +118,21 @@ def test_pods_end_when_they_are_deleted_told_to_or_out_of_time() -> None:
     check(scenario)
 
 
+def test_no_pod_ends_once_the_fleet_has() -> None:
+    async def scenario() -> None:
+        stub, complaints = ApiStub(), []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+        async with fleet(stub, "a"):
+            pod = pod_object("p", "a", cpu=2)
+            pod["metadata"]["annotations"] = {DURATION: "0.1s"}
+            await stub.put(PODS, pod)
+            await until(lambda: phase(stub, "p") == "Running")
+        await asyncio.sleep(0.2)
+        assert not complaints
+
+    check(scenario)
+
+
 def test_a_fleet_that_starts_again_keeps_what_its_pods_hold() -> None:
     async def scenario() -> None:
         stub = ApiStub()
