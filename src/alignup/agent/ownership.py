@@ -151,7 +151,7 @@ class Ownership:
         if self._file.read().agent == self._socket:
             return ()
         with self._file.change(by_agent=True) as change:
-            found = change.table.leases
+            found = living(change.table)[0].leases  # what the dead had may be others' by now
             change.table = LeaseTable(change.table.machine, agent=self._socket)
         return found
 

@@ -112,14 +112,17 @@ def find_evidence(state: Path, proc: str = "/proc", *, of_all_users: bool = Fals
 def with_evidence(table: record.LeaseTable, shown: Iterable[Evidence]) -> tuple[record.LeaseTable, str]:
     """Return leases with those beside them that processes show, and words about these.
 
-    Nothing is added that a known lease has some of: one of the two has ended, and its process runs on.
+    Nothing is added that a known lease has some of whose processes may run: one of the two has ended, and its process
+    runs on. Leases of the dead stay, for whoever frees them, and keep nothing from those who have their CPUs now.
     """
-    missing = [evidence for evidence in shown if evidence.lease.id not in {one.id for one in table.leases}]
-    machine = table.machine if table.leases or not missing else missing[0].machine
+    known = {one.id for one in table.leases}
+    missing = [evidence for evidence in shown if evidence.lease.id not in known]
+    held = [one for one in table.leases if lease_liveness(one) is not Liveness.GONE] if missing else []
+    machine = table.machine if held or not missing else missing[0].machine
     added: list[record.LeaseRecord] = []
     for evidence in missing:
         lease = evidence.lease
-        if evidence.machine == machine and not any(overlap(lease, one) for one in (*table.leases, *added)):
+        if evidence.machine == machine and not any(overlap(lease, one) for one in (*held, *added)):
             added.append(lease)
     words = f"found again from running processes: {record.holders(added)}" if added else ""
     return record.LeaseTable(machine, (*table.leases, *added), table.waiting, table.agent), words

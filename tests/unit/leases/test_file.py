@@ -18,6 +18,7 @@ from alignup.leases.evidence import VARIABLE, Evidence, evidence_file, evidence_
 from alignup.leases.evidence import living as reclaimed
 from alignup.leases.file import LeaseFile, check_machine, default_state, encode_table
 from alignup.leases.record import LeaseTable, MachineIdentity, Waiter
+from alignup.machine.cpuset import CPUSet
 from alignup.processes.identity import identify
 
 MACHINE = MachineIdentity("m", "a machine")
@@ -86,7 +87,7 @@ def test_the_leases_of_gone_processes_are_reclaimed(file):
     """Those that run are kept."""
     living = leasing.record("living")
     dead = msgspec.structs.replace(
-        leasing.record("dead"), process=msgspec.structs.replace(living.process, start_time=1)
+        leasing.record("dead", cpus=CPUSet.parse("2-3")), process=msgspec.structs.replace(living.process, start_time=1)
     )
     add(file, living)
     add(file, dead)
@@ -201,6 +202,25 @@ def test_a_removed_file_is_made_anew_of_what_processes_show(tmp_path):
         with file.change() as change:
             assert [found.name for found in change.table.leases] == ["earlier", "kept"]
         assert len(told) == 2
+    finally:
+        os.close(descriptor)
+
+
+def test_leases_of_the_dead_do_not_hide_who_has_their_cpus_now(tmp_path):
+    """The file was put back as it was before they ended, and their CPUs were given again."""
+    file = LeaseFile(tmp_path / "leases.json", [].append)
+    ended = msgspec.structs.replace(identify(os.getpid()), start_time=1)
+    dead = msgspec.structs.replace(leasing.record("dead", cpus=CPUSet.parse("2-3")), process=ended)
+    lease = leasing.record("kept", cpus=CPUSet.parse("3"))
+    descriptor = evidence_file()
+    try:
+        show_evidence(evidence_of(lease, MACHINE, file.path), descriptor)
+        add(file, lease)
+        file.path.write_bytes(encode_table(LeaseTable(MACHINE, (dead,))))
+        with file.change() as change:
+            assert "kept" in [found.name for found in change.table.leases]
+        file.path.write_bytes(encode_table(LeaseTable(MACHINE, (dead,)))[:-9])
+        assert [found.name for found in file.read().leases] == ["kept"]
     finally:
         os.close(descriptor)
 
