@@ -239,10 +239,14 @@ class Ledger:
     def update(self, resource: str, devices: Sequence[Device], *, has_preferences: bool) -> None:
         """Take over the devices of a resource as its plugin reports them; holdings stay.
 
+        Devices that leases have are kept as unhealthy ones if they are reported no longer.
+
         Raises:
             InputError: a device id comes twice; nothing changed.
         """
-        self._node.update(resource, devices, lambda *question: self._prefer(resource, *question))
+        held = (one for lease in self._leases.values() for one in lease.devices.get(resource, ()))
+        known = self._with_unhealthy(resource, devices, held)
+        self._node.update(resource, known, lambda *question: self._prefer(resource, *question))
         self._reports += 1
         if has_preferences:
             self._with_preferences.add(resource)
@@ -278,8 +282,7 @@ class Ledger:
             if ahead:
                 raise self._behind(ahead, claim.uid) from None
             raise
-        if ahead and isinstance(found, LeaseRecord) and any(self._passing.delays(found, first) for first in ahead):
-            self.free(found.id)
+        if ahead and isinstance(found, LeaseRecord) and not self._may_pass(found, ahead):
             raise self._behind(ahead, claim.uid)
         return found
 
@@ -404,11 +407,16 @@ class Ledger:
         for resource, ids in lease.devices.items():
             if resource.startswith(CLAIM):
                 continue
-            there = tuple(self._node.inventory.get(resource, ()))
-            missing = set(ids) - {device.id for device in there}
-            if missing:
-                more = tuple(Device(one, None, healthy=False) for one in sorted(missing))
-                self.update(resource, (*there, *more), has_preferences=False)
+            there = self._node.inventory.get(resource, ())
+            known = self._with_unhealthy(resource, there, ids)
+            if len(known) > len(there):
+                self.update(resource, known, has_preferences=False)
+
+    def _with_unhealthy(self, resource: str, devices: Sequence[Device], held: Iterable[str]) -> tuple[Device, ...]:
+        """Return devices and, as unhealthy ones near the NUMA nodes that are known, those held that are not listed."""
+        missing = set(held) - {device.id for device in devices}
+        near = {device.id: device.numa_nodes for device in self._node.inventory.get(resource, ()) if missing}
+        return (*devices, *(Device(one, near.get(one), healthy=False) for one in sorted(missing)))
 
     def _place(self, claim: Claim, name: str) -> LeaseRecord | Question:
         """Set aside what the node decides on."""
@@ -441,6 +449,16 @@ class Ledger:
         """Record a lease, or one that has changed."""
         self._leases[lease.id] = lease
         self._users.add(self.owner_of(lease), lease)
+
+    def _may_pass(self, lease: LeaseRecord, ahead: Iterable[Waiter]) -> bool:
+        """Return whether a lease that was set aside delays none of those ahead; else, or on an error, free it."""
+        may_pass = False
+        try:
+            may_pass = not any(self._passing.delays(lease, first) for first in ahead)
+        finally:
+            if not may_pass:
+                self.free(lease.id)
+        return may_pass
 
     def _prefer(self, resource: str, available: Sequence[str], must_include: Sequence[str], size: int) -> Sequence[str]:
         """Return what the plugin of a resource has answered, or note that it is to be asked.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from dataclasses import replace
 
 import msgspec
@@ -322,6 +323,79 @@ TestAsWithoutAnAgent = AsWithoutAnAgent.TestCase
 TestAsWithoutAnAgent.settings = settings(examples(60), stateful_step_count=20)
 
 
+class WithPluginsAndAQueue(RuleBasedStateMachine):
+    """Whatever plugins report and whoever waits: what is not given is free, and nothing is given twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.ledger = ledger()
+        self.given = {}
+        self.waiting = {}
+        self.number = 0
+        self.ledger.update(NIC, NICS, has_preferences=False)
+
+    def trial(self, claim):
+        try:
+            found = self.ledger.ask(claim)
+        except (AllocationError, InputError):
+            return False
+        self.given[claim.id] = self.ledger.keep(found.id)
+        self.waiting.pop(claim.id, None)
+        return True
+
+    @rule(
+        cpus=st.integers(0, 12),
+        memory=st.sampled_from([0, 0, leasing.GI]),
+        nics=st.sampled_from([0, 0, 1, 2]),
+        waits=st.booleans(),
+    )
+    def ask(self, cpus, memory, nics, waits):
+        self.number += 1
+        claim = asked(f"{self.number:016}", cpus=cpus, memory=memory, devices={NIC: nics} if nics else {})
+        claim = replace(claim, holder=msgspec.structs.replace(ME, pid=70_000 + self.number))
+        if not self.trial(claim) and waits:
+            with suppress(AllocationError, InputError):
+                self.ledger.join(claim)
+                self.waiting[claim.id] = claim
+
+    @rule(healthy=st.dictionaries(st.sampled_from([nic.id for nic in NICS]), st.booleans()))
+    def report(self, healthy):
+        devices = [replace(nic, healthy=healthy[nic.id]) for nic in NICS if nic.id in healthy]
+        self.ledger.update(NIC, devices, has_preferences=False)
+
+    @rule(data=st.data())
+    def free(self, data):
+        if self.given:
+            lease_id = data.draw(st.sampled_from(sorted(self.given)))
+            assert self.ledger.free(lease_id) == self.given.pop(lease_id)
+
+    @rule()
+    def try_again(self):
+        for lease_id in self.ledger.heads():
+            self.trial(self.waiting[lease_id])
+
+    @rule(data=st.data())
+    def leave(self, data):
+        if self.waiting:
+            lease_id = data.draw(st.sampled_from(sorted(self.waiting)))
+            self.ledger.leave(lease_id)
+            del self.waiting[lease_id]
+
+    @invariant()
+    def what_is_not_given_is_free(self):
+        assert self.ledger.leases == self.given
+        assert {one.id for one in self.ledger.waiting} == set(self.waiting)
+        for held in (
+            [cpu for lease in self.given.values() for cpu in lease.cpus],
+            [nic for lease in self.given.values() for nic in lease.devices.get(NIC, ())],
+        ):
+            assert len(held) == len(set(held))
+
+
+TestWithPluginsAndAQueue = WithPluginsAndAQueue.TestCase
+TestWithPluginsAndAQueue.settings = settings(examples(100), stateful_step_count=40)
+
+
 def waiting_for(books, lease_id, *, above=(), uid=ANN, **wishes):
     claim = replace(asked(lease_id, uid, **wishes), ancestors=tuple((one.pid, one.start_time) for one in above))
     books.join(claim)
@@ -368,6 +442,35 @@ def test_devices_that_are_ill_are_waited_for_by_who_needs_them_only():
     books.free("b")
     books.update(NIC, NICS, has_preferences=False)
     keep(books, "a", devices={NIC: 2})
+
+
+def test_devices_that_are_reported_no_longer_stay_with_their_lease():
+    books = ledger()
+    books.update(NIC, NICS, has_preferences=False)
+    held_by(books, "a", OTHER, cpus=9, devices={NIC: 1})
+    waiting_for(books, "b", cpus=10)
+    books.update(NIC, NICS[1:], has_preferences=False)
+    assert Device("nic0", (0,), healthy=False) in books.node.inventory[NIC]
+    assert keep(books, "c", BOB, cpus=6).cpus
+    books.free("a")
+    with pytest.raises(AllocationError):
+        books.ask(asked("d", BOB, devices={NIC: 4}))
+    books.update(NIC, NICS[1:], has_preferences=False)
+    assert books.node.inventory[NIC] == tuple(NICS[1:])
+
+
+def test_what_was_set_aside_is_free_again_if_it_cannot_be_judged_who_may_pass(monkeypatch):
+    books = ledger()
+    held_by(books, "a", OTHER, cpus=9)
+    waiting_for(books, "b", cpus=10)
+
+    def fails(*_):
+        raise AllocationError("made to fail")
+
+    monkeypatch.setattr("alignup.leases.wait_queue.PassingRules.delays", fails)
+    with pytest.raises(AllocationError, match="made to fail"):
+        books.ask(asked("c", BOB, cpus=6))
+    assert list(books.leases) == ["a"]
 
 
 def test_one_who_passes_never_delays_the_first():
