@@ -94,13 +94,11 @@ class Totals:
         self, request: npt.NDArray[np.int64] | None, nodes: npt.NDArray[np.int64] | None = None
     ) -> npt.NDArray[np.bool_]:
         """Return which nodes have as much left as a pod requests; of some nodes, or of all."""
-        left = self._left if nodes is None else self._left.take(nodes, axis=1)
-        if request is None:
-            return np.zeros(left.shape[1], np.bool_)
-        # of what it does not request a node may have less than nothing left
-        needed = np.where(request > 0, request, _NOTHING_NEEDED)
-        fits: npt.NDArray[np.bool_] = np.logical_and.reduce(left >= needed[:, None])
-        return fits
+        return _suffices(self._left if nodes is None else self._left.take(nodes, axis=1), request)
+
+    def could_fit(self, request: npt.NDArray[np.int64] | None) -> npt.NDArray[np.bool_]:
+        """Return which nodes would have as much as a pod requests if they held no pods."""
+        return _suffices(self.allocatable.T, request)
 
     def score(
         self, request: npt.NDArray[np.int64] | None, strategy: str, nodes: npt.NDArray[np.int64] | None = None
@@ -124,6 +122,16 @@ class Totals:
         """Return one value for each resource that any node has."""
         there = np.asarray(self.allocatable.any(axis=0))
         return {name: float(value) for name, value, has in zip(self.resources, values, there, strict=True) if has}
+
+
+def _suffices(amounts: npt.NDArray[np.int64], request: npt.NDArray[np.int64] | None) -> npt.NDArray[np.bool_]:
+    """Return for each column of amounts, a line for each resource, whether it has what is requested."""
+    if request is None:
+        return np.zeros(amounts.shape[1], np.bool_)
+    # of what it does not request a node may have less than nothing left
+    needed = np.where(request > 0, request, _NOTHING_NEEDED)
+    enough: npt.NDArray[np.bool_] = np.logical_and.reduce(amounts >= needed[:, None])
+    return enough
 
 
 def check_blind(strategy: str) -> None:

@@ -19,6 +19,9 @@ from alignup.records import Record, field
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    import numpy as np
+    import numpy.typing as npt
+
     from alignup.kubernetes.pod import Pod
     from alignup.node import Node
     from alignup.topology_manager.admission import Admission
@@ -307,12 +310,20 @@ class _Search:
         self._rules = rules
         self._nodes = {name: without(node, ()) for name, node in nodes.items()}
         self._cluster = Cluster.from_nodes(self._nodes)
+        self._totals = Totals(self._cluster.nodes)
         self._trials = 0
         """Of pods on nodes that are left; below zero: there were too many."""
 
     def _takers(self, pod: Pod) -> Iterable[str]:
         """Return the nodes that may take a pod as they are, by the compiled core."""
         raise NotImplementedError
+
+    def _large_enough(self, pod: Pod) -> npt.NDArray[np.bool_]:
+        """Return which nodes have as much in sum as a pod requests, by number.
+
+        A kubelet admits a pod whose devices its node lacks altogether; a scheduler does not send it there.
+        """
+        return self._totals.could_fit(self._totals.request(pod))
 
     def _plan(self, waiting: Sequence[Pod], going: Sequence[tuple[str, Pod]]) -> _Plan | None:
         """Return how pods find a place if others go, for which there is one too, and the nodes that change."""
@@ -327,7 +338,10 @@ class _Search:
         if not wanted:
             return (), changed
         pod, width = wanted[0]
+        is_large_enough = self._large_enough(pod)
         for name in dict.fromkeys((*changed, *self._takers(pod))):
+            if not is_large_enough[self._cluster.index(name)]:
+                continue
             self._trials -= 1
             if self._trials < 0:
                 return None
@@ -351,7 +365,6 @@ class _Greedy(_Search):
         self._variants = Cluster.from_nodes(variants)
         self._keys = list(self._less)
         self._empty = Cluster.from_nodes({name: without(node, self._going(name)) for name, node in nodes.items()})
-        self._totals = Totals(self._cluster.nodes)
         self.steps: list[Step] = []
 
     @property
@@ -379,11 +392,14 @@ class _Greedy(_Search):
 
     def _candidates(self, pod: Pod) -> Iterator[_Going]:
         """Yield pods whose end may let the pod in, each with its node: single ones first, the lesser losses first."""
+        is_large_enough = self._large_enough(pod)
         singles = self._variants.evaluate(pod).admitted.nonzero()[0].tolist() if self._keys else []
-        found = [((key[0], self._less[key]),) for index in singles if (key := self._keys[index]) in self._less]
+        keys = [key for index in singles if (key := self._keys[index]) in self._less]
+        found = [((key[0], self._less[key]),) for key in keys if is_large_enough[self._cluster.index(key[0])]]
         yield from self._in_order(pod, found)
         many: list[_Going] = []
-        for index in self._empty.evaluate(pod).admitted.nonzero()[0][:_MOST_NODES].tolist():
+        admitted = self._empty.evaluate(pod).admitted & is_large_enough
+        for index in admitted.nonzero()[0][:_MOST_NODES].tolist():
             name = self._cluster.names[index]
             going = [one for one in self._going(name) if self._rules.may_go(one, pod)]
             victims = fewest_victims(self._nodes[name], pod, going, self._rules) if len(going) > 1 else None
@@ -404,7 +420,7 @@ class _Greedy(_Search):
             for victim in victims:
                 kind = demand_key(victim)
                 if kind not in moves:
-                    moves[kind] = bool(self._cluster.evaluate(victim).admitted.any())
+                    moves[kind] = bool((self._cluster.evaluate(victim).admitted & self._large_enough(victim)).any())
             if all(moves[demand_key(victim)] for victim in victims):
                 yield going
             else:  # one would have to come back to its node, where there is less room now
@@ -449,8 +465,11 @@ class _Proof(_Search):
             for name, node in nodes.items()
         }
         self._sets_of = [(name, pod) for name, some in going.items() for pod in some]
+        large_enough = [(pod, self._large_enough(pod)) for pod in waiting]
         self._helps = {
-            name for name, node in nodes.items() if any(admits(without(node, going[name]), pod) for pod in waiting)
+            name
+            for index, (name, node) in enumerate(nodes.items())
+            if any(able[index] and admits(without(node, going[name]), pod) for pod, able in large_enough)
         }
         self._trials = _MOST_TRIALS
         self.was_whole = self.is_whole = True
@@ -476,6 +495,6 @@ class _Proof(_Search):
 
     def _takers(self, pod: Pod) -> Iterable[str]:
         if pod.uid not in self._known:
-            found = self._cluster.evaluate(pod).admitted.nonzero()[0].tolist()
+            found = (self._cluster.evaluate(pod).admitted & self._large_enough(pod)).nonzero()[0].tolist()
             self._known[pod.uid] = [self._cluster.names[index] for index in found]
         return self._known[pod.uid]

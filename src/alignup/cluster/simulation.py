@@ -456,7 +456,9 @@ class Simulation:
         self._counts[counted] += 1
         if counted in _OVER:
             return
-        if self._empty is not None and self._empty.evaluate(demand.pod).admitted.any():
+        if self._empty is not None and (
+            (self._empty.evaluate(demand.pod).admitted & self.totals.could_fit(demand.request)).any()
+        ):
             self._waiting[event.pod.uid] = event, counted
         for index in np.flatnonzero(demand.fits).tolist():
             if index not in demand.causes:

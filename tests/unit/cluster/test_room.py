@@ -19,9 +19,10 @@ def pod(name: str, cpu: int, gpu: int = 0) -> Pod:
     return watched(name, cpu=cpu, **({"gpu": gpu} if gpu else {})).pod
 
 
-def node(*pods: Pod, **kubelet: str) -> Node:
+def node(*pods: Pod, has_gpus: bool = True, **kubelet: str) -> Node:
     """Return a node of two NUMA nodes of 3 and 4 CPUs, with these pods as far as it admits them."""
-    made = Node.from_dict(description(**kubelet))
+    described = description(**kubelet)
+    made = Node.from_dict(described if has_gpus else {**described, "devices": {}})
     for one in pods:
         made.admit(one)
     return made
@@ -38,12 +39,19 @@ def width(found: Node, one: Pod) -> int:
     return held.bit_count() or 2
 
 
+def has_what_is_asked(found: Node, one: Pod) -> bool:
+    """Return whether a scheduler may send a pod to a node: a kubelet ignores devices that it does not know."""
+    return not any(container.devices for container in one.containers) or bool(found.pools)
+
+
 def placed(nodes: dict[str, Node], wanted: list[tuple[Pod, int]]) -> bool:
     """Return whether pods find places one after the other, by trying all."""
     if not wanted:
         return True
     one, widest = wanted[0]
     for name, found in nodes.items():
+        if not has_what_is_asked(found, one):
+            continue
         copy = found.copy()
         admission = copy.admit(one)
         if admission and (not widest or width(copy, one) <= widest) and placed({**nodes, name: copy}, wanted[1:]):
@@ -72,6 +80,7 @@ def replayed(nodes: dict[str, Node], plan) -> dict[str, Node]:
         if step.action == "evict":
             copies[step.node].remove(step.pod.uid)
         else:
+            assert has_what_is_asked(nodes[step.node], step.pod)
             assert copies[step.node].admit(step.pod)
     return copies
 
@@ -83,7 +92,10 @@ def test_there_are_as_few_evictions_as_an_exhaustive_search_finds(seed) -> None:
     nodes = {}
     for name in ("a", "b", "c")[: random.choice([2, 3])]:
         running = [pod(f"{name}{number}", random.choice([1, 1, 2, 3])) for number in range(5)]
-        nodes[name] = node(*running, topologyManagerPolicy=random.choice(policies))
+        has_gpus = random.random() < 0.7  # noqa: PLR2004
+        if has_gpus and random.random() < 0.5:  # noqa: PLR2004
+            running.insert(0, pod(f"{name}g", 1, 1))
+        nodes[name] = node(*running, has_gpus=has_gpus, topologyManagerPolicy=random.choice(policies))
     waiting = [
         pod(f"w{number}", random.choice([2, 3, 4]), random.choice([0, 0, 1])) for number in range(random.choice([1, 2]))
     ]
@@ -98,6 +110,21 @@ def test_there_are_as_few_evictions_as_an_exhaustive_search_finds(seed) -> None:
         assert len(plan.evictions) == model
     assert len(plan.moves) == len(plan.evictions)
     assert len(plan.placements) == len(waiting) - len(plan.left_out)
+
+
+def test_pods_go_nowhere_where_their_devices_are_missing() -> None:
+    """A kubelet would take them there, since it ignores resources that no plugin has reported."""
+    nodes = {"plain": node(has_gpus=False), "gpus": node(pod("x", 2, 2), topologyManagerPolicy="best-effort")}
+    assert plan_room(Cluster.from_nodes(nodes), [pod("w", 1, 1)]).left_out
+    plan = plan_room(Cluster.from_nodes({**nodes, "more": node()}), [pod("w", 1, 1)])
+    assert [(step.action, step.node) for step in plan.steps] == [("place", "more")]
+    nodes = {"plain": node(has_gpus=False), "gpus": node(pod("x", 3), pod("y", 3))}
+    plan = plan_room(Cluster.from_nodes(nodes), [pod("w", 2, 1)])
+    assert [(step.action, step.node) for step in plan.steps] == [
+        ("evict", "gpus"),
+        ("place", "gpus"),
+        ("move", "plain"),
+    ]
 
 
 def test_of_two_pods_that_would_each_do_the_lesser_loss_goes() -> None:

@@ -281,10 +281,11 @@ def test_room_is_made_for_pods_that_wait_because_of_alignment():
     assert (without.placed, without.waiting) == (1, Waiting(15.0, 30.0, 1, 0))
 
 
-@pytest.mark.parametrize("seed", seeds(1, 2))
+@pytest.mark.parametrize("seed", seeds(2, 6))
 def test_rebalancing_loses_no_pod(seed):
     """Whatever moves: who came and has not ended is on exactly one node, or waits, or no node takes it."""
-    cluster = cluster_of(3)
+    lines = [node_line(f"n{index}", **({"devices": {}} if index == seed % 3 else {})) for index in range(3)]
+    cluster = Cluster.from_json_lines(lines)
     simulation = Simulation(cluster, rebalance=200.0, seed=seed)
     report = simulation.run(synthetic_trace(cluster, 60, seed, load=1.3))
     there = [pod.uid for node in simulation.cluster.nodes for pod in node.pods]
@@ -293,3 +294,4 @@ def test_rebalancing_loses_no_pod(seed):
     assert report.waiting.pods <= report.no_room + report.no_alignment
     assert report.waiting.evictions >= 0
     assert report.waiting.mean <= report.waiting.longest
+    assert max(report.peak.values()) <= 1
