@@ -87,10 +87,11 @@ def processor_time(plane: ControlPlane, **ours: int) -> dict[str, str]:
     return {"processor time": found}
 
 
-def cycles(plane: ControlPlane) -> dict[str, str]:
-    """Return how often the scheduler looked for a node and took one, and how long that took on average.
+def cycles(plane: ControlPlane) -> dict[str, object]:
+    """Return how often the scheduler looked for a node and took one, how long that took on average, and what for.
 
-    It looks for one pod at a time, and lets bindings be done meanwhile.
+    It looks for one pod at a time, and lets bindings be done meanwhile. Pods come to its queue, or from a place to wait
+    in it to another one, by events.
     """
     port = json.loads((plane.folder / "settings.json").read_text())["ports"]["kube-scheduler"]
     context = ssl._create_unverified_context()  # noqa: S323  # its certificate is its own
@@ -100,7 +101,11 @@ def cycles(plane: ControlPlane) -> dict[str, str]:
     count, total = (
         float(re.findall(rf"^{name}_{part}(?:{{.*}})? (\S+)$", text, re.MULTILINE)[0]) for part in ("count", "sum")
     )
-    return {"choices of the scheduler": f"{count:.0f}: {1000 * total / max(count, 1):.1f} ms"}
+    moves = re.findall(r'^scheduler_queue_incoming_pods_total{event="(.*?)",queue="(.*?)"} (\S+)$', text, re.MULTILINE)
+    return {
+        "choices of the scheduler": f"{count:.0f}: {1000 * total / max(count, 1):.1f} ms",
+        "to its queues": {f"{event} to {queue}": int(float(number)) for event, queue, number in moves},
+    }
 
 
 def questions(address: str) -> dict[str, str]:
