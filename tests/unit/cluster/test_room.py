@@ -92,8 +92,8 @@ def test_there_are_as_few_evictions_as_an_exhaustive_search_finds(seed) -> None:
     nodes = {}
     for name in ("a", "b", "c")[: random.choice([2, 3])]:
         running = [pod(f"{name}{number}", random.choice([1, 1, 2, 3])) for number in range(5)]
-        has_gpus = random.random() < 0.7  # noqa: PLR2004
-        if has_gpus and random.random() < 0.5:  # noqa: PLR2004
+        has_gpus = random.random() < 0.7
+        if has_gpus and random.random() < 0.5:
             running.insert(0, pod(f"{name}g", 1, 1))
         nodes[name] = node(*running, has_gpus=has_gpus, topologyManagerPolicy=random.choice(policies))
     waiting = [
