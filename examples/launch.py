@@ -12,6 +12,7 @@ several hosts start this on each of them, as torchrun is: parts are those of one
 import argparse
 import os
 import shlex
+import shutil
 
 LAUNCHERS = {
     "torchrun": ["torchrun", "--no-python", "--nproc-per-node", "{ranks}"],
@@ -38,6 +39,8 @@ def main() -> None:
     words = command_line(chosen.launcher, chosen.ranks, chosen.command, chosen.gpus)
     if chosen.dry_run:
         print(shlex.join(words))
+    elif shutil.which(words[0]) is None:
+        parser.error(f"{words[0]} is not installed")
     else:
         os.execvp(words[0], words)  # noqa: S606  # the user's own words
 

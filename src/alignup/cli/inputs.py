@@ -15,7 +15,7 @@ import click
 from alignup.cli import options
 from alignup.errors import InputError
 from alignup.records import Record
-from alignup.text.byte_sizes import counted
+from alignup.text.byte_sizes import counted, some_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -392,9 +392,11 @@ def asked_pods(
     else:
         found = read_pods(names)
     if chosen is not None:
-        found = [one for one in found if chosen in {one.pod.name, f"{one.pod.namespace}/{one.pod.name}"}]
+        listed = [f"{one.pod.namespace}/{one.pod.name}" for one in found]
+        found = [one for one, name in zip(found, listed, strict=True) if chosen in {one.pod.name, name}]
         if not found:
-            raise InputError.at("--pod", "a pod of the input, as NAMESPACE/NAME", chosen)
+            kind = "rejected pod" if of_node else "pod"
+            raise InputError(f"no {kind} {chosen!r} is in the input, which has {some_of(listed, 8) or 'none'}")
     node_name = source.node_name or (loaded.node.node_object.name if loaded.node.node_object else None) or None
     kept = live_pods(found, node_name, rejected=rejected)
     known = {one.uid: one for one in loaded.node.pods}

@@ -108,9 +108,10 @@ def show(report: dict[str, Any]) -> None:
             continue
         console.print(f"{report[key]:8} of {report['arrivals']} pods ({report[key] / arrivals:6.1%}) {words}")
     for reason, count in report["refusals"].items():
-        console.print(f"{count:8} refusals: {reason}")
+        console.print(f"{count:8} {'refusal' if count == 1 else 'refusals'}: {reason}")
     for one in report["causes"][:SHOWN_CAUSES]:
-        console.print(f"{one['count']:8} times a node refused, {safe(one['reason'])}: {safe(one['cause'])}")
+        times = "time" if one["count"] == 1 else "times"
+        console.print(f"{one['count']:8} {times} a node refused, {safe(one['reason'])}: {safe(one['cause'])}")
     if len(report["causes"]) > SHOWN_CAUSES:
         console.print(f"         and {len(report['causes']) - SHOWN_CAUSES} other causes; --json has all of them")
     numbers = ("used on average", "at most", "stranded of what was free")

@@ -272,7 +272,7 @@ class Ledger:
         for resource, _ in claim.request.devices:
             offered = self._node.resources - {_NO_RESOURCE}
             if resource not in offered:
-                there = ", ".join(sorted(offered)) or "none"
+                there = ", ".join(sorted(offered)) or "none: no device plugin has registered"
                 raise InputError.at("the devices of this machine", f"a resource that it has ({there})", resource)
         ahead = self._queue.ahead_of(claim.waiter(), self._passing.blocks) if len(self._queue) else []
         name = _free_name(self._users.of(claim.uid), claim.request.name, claim.name)

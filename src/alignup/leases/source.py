@@ -305,7 +305,5 @@ def open_source(
     from alignup.leases.agent_client import AgentSource  # noqa: PLC0415  # only where there is one
 
     if told:
-        raise InputError.at(
-            told, f"nothing beside the agent at {socket}, which is told itself when it is started", told
-        )
+        raise InputError(f"{told} is for the agent at {socket}: start it again with that option")
     return AgentSource(Path(socket), tell, is_named=is_named)

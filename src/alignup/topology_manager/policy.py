@@ -153,7 +153,7 @@ def make_policy(
     if not 1 <= numa_nodes <= most:
         raise ConfigError(
             f"expected 1 to {most} NUMA nodes under policy {name!r}, got {numa_nodes}; "
-            f'raise the policy option "max-allowable-numa-nodes" (up to {MAX_NUMA_NODES}) to allow more'
+            f"max-allowable-numa-nodes of topologyManagerPolicyOptions (up to {MAX_NUMA_NODES}) allows more"
         )
     rows = (distances or ()) if parsed.prefer_closest_numa_nodes else None
     if rows is not None and (len(rows) != numa_nodes or any(len(row) != numa_nodes for row in rows)):

@@ -392,7 +392,7 @@ def test_the_agent_to_ask_is_found(folder, monkeypatch):
     monkeypatch.setenv("ALIGNUP_STATE", str(state))
     assert isinstance(open_source(state, print), AgentSource)
     assert isinstance(open_source(None, print), AgentSource)
-    with pytest.raises(InputError, match=r"nothing beside the agent at /a, .* at --machine"):
+    with pytest.raises(InputError, match=r"--machine is for the agent at /a: start it again"):
         open_source(None, print, told="--machine")
     monkeypatch.setenv("ALIGNUP_AGENT", "")
     assert isinstance(open_source(state, print), FileSource)

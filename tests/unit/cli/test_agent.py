@@ -61,7 +61,7 @@ def test_commands_use_the_agent_and_the_file_again_after_it(folder):
     ) == (125, True)
     assert "use --no-bind" in alignup("run", "--state", state, "--cpus", "1", "true").stderr
     told = alignup("run", "--state", state, "--machine", "dgx-h100", "--no-bind", "true")
-    assert "nothing beside the agent" in told.stderr
+    assert "--machine is for the agent at" in told.stderr
     assert alignup("ps", "--state", state).stdout == "nobody holds anything\n"
     assert alignup("release", "--state", state, "x").returncode == 1
     agent.send_signal(signal.SIGTERM)

@@ -119,7 +119,8 @@ def test_the_rejected_pods_of_a_node_are_explained_newest_first(alignup, tmp_pat
 
     one = alignup("explain", "--node", tmp_path, "--json", "--pod", "default/old")
     assert (one.status, [line["uid"] for line in one.lines]) == (0, ["u-old"])
-    assert alignup("explain", "--node", tmp_path, "--pod", "default/none").complains("--pod", "default/none")
+    wrong = alignup("explain", "--node", tmp_path, "--pod", "default/none")
+    assert wrong.complains("no rejected pod 'default/none' is in the input, which has", "default/old")
     assert "There is room now" in alignup("explain", "--node", tmp_path, "--pod", "old").out
 
     listed["items"] = [one for one in listed["items"] if one["status"]["phase"] == "Running"]

@@ -122,5 +122,5 @@ def test_a_process_takes_a_lease_with_a_claim(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"at resources"):
         alignup.lease(devices={ONE: 1}, state=state, **{**given, "resources": [{"kind": "ResourceSlice"}]})
     monkeypatch.setenv("ALIGNUP_AGENT", str(tmp_path / "agent.sock"))
-    with pytest.raises(InputError, match="nothing beside the agent"):
+    with pytest.raises(InputError, match="resources is for the agent at"):
         alignup.lease(devices={ONE: 1}, resources=objects)

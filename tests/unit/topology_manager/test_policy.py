@@ -126,7 +126,7 @@ def test_an_unknown_policy_is_refused(name: str) -> None:
 def test_more_nodes_than_allowed_are_refused(numa_nodes: int, options: dict[str, str], most: int) -> None:
     """The error says how many are allowed, and which option allows more."""
     with pytest.raises(
-        ConfigError, match=f'expected 1 to {most} NUMA nodes .* got {numa_nodes}; .*"max-allowable-numa-nodes"'
+        ConfigError, match=f"expected 1 to {most} NUMA nodes .* got {numa_nodes}; max-allowable-numa-nodes "
     ):
         make_policy("best-effort", numa_nodes, options=options)
     make_policy("none", numa_nodes, options=options)
