@@ -6,7 +6,7 @@ import http.client
 import socket
 import threading
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from socketserver import BaseServer
 from urllib.request import urlopen
 from wsgiref.simple_server import WSGIRequestHandler
@@ -47,10 +47,9 @@ class UnixConnection(http.client.HTTPConnection):
 
 def read(path):
     """Return the samples at a socket, by name and labels."""
-    connection = UnixConnection(path)
-    connection.request("GET", "/metrics")
-    text = connection.getresponse().read().decode()
-    connection.close()
+    with closing(UnixConnection(path)) as connection:
+        connection.request("GET", "/metrics")
+        text = connection.getresponse().read().decode()
     return {
         (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(text)
@@ -173,8 +172,13 @@ def test_so_many_connections_are_answered_and_no_more():
             assert more.recv(1) == b""
         for one in silent:
             one.close()
-        with suppress(ConnectionError):
-            eventually(lambda: read(folder / "m.sock") == {})
+
+        def is_answered():
+            with suppress(ConnectionError):
+                return read(folder / "m.sock") == {}
+            return False
+
+        eventually(is_answered)
         stop()
 
 
