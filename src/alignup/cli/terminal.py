@@ -145,13 +145,17 @@ def laid_out(console: RichConsole, table: Table) -> tuple[RichTable, Measurement
 
     drawn = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for index, heading in enumerate(table.headings):
-        if heading in table.numbers:
-            drawn.add_column(heading, justify="right", no_wrap=True)
-        else:
-            cells = [plain(row[index]) for row in table.rows if index < len(row)]
-            # names are not broken in two
-            is_whole = heading in table.whole or not any(" " in cell for cell in cells)
-            drawn.add_column(heading, overflow="fold", no_wrap=is_whole)
+        cells = [plain(row[index]) for row in table.rows if index < len(row)]
+        # names are not broken in two
+        is_whole = heading in {*table.whole, *table.numbers} or not any(" " in cell for cell in cells)
+        longest = max(len(line) for cell in (heading, *cells) for line in cell.split("\n"))
+        drawn.add_column(
+            heading,
+            justify="right" if heading in table.numbers else "left",
+            overflow="fold",
+            no_wrap=is_whole,
+            min_width=longest if is_whole else None,
+        )
     for row in table.rows:
         drawn.add_row(*row)
     return drawn, Measurement.get(console, console.options.update(width=PLAIN_WIDTH), drawn)
