@@ -12,7 +12,7 @@ import re
 import sys
 from contextlib import contextmanager
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
 
 import click
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from rich.console import Console as RichConsole
-    from rich.measure import Measurement
     from rich.table import Table as RichTable
 
     Console: TypeAlias = "RichConsole | PlainConsole"
@@ -120,45 +119,61 @@ class Table:
 
 
 def print_whole(console: Console, table: Table) -> None:
-    """Print a table as wide as the console is; where columns would be dropped, as wide as its longest lines."""
+    """Print a table as wide as the console is; where words would be broken, as wide as its longest lines."""
     if isinstance(console, PlainConsole):
         click.echo("\n".join(table.lines("─" if can_write(console, "─") else "-")))
         return
-    drawn, needed = laid_out(console, table)
     width = console.width
-    if needed.minimum > width:
-        console.width = needed.maximum
-    console.print(drawn)
+    least, most = _column_widths(table)
+    room = width - len(GAP) * (len(least) - 1)
+    if sum(least) > room:
+        console.width = max(width, sum(most) + width - room)
+    console.print(_drawn(table, most if sum(least) > room else _shared_out(room, least, most)))
     console.width = width
 
 
 def fits(console: Console, table: Table) -> bool:
     """Return whether a table can be printed as wide as the console is without breaking words."""
-    return isinstance(console, PlainConsole) or laid_out(console, table)[1].minimum <= console.width
+    least, _ = _column_widths(table)
+    return isinstance(console, PlainConsole) or sum(least) + len(GAP) * (len(least) - 1) <= console.width
 
 
-def laid_out(console: RichConsole, table: Table) -> tuple[RichTable, Measurement]:
-    """Return a table for rich, and how wide it can be."""
+def _column_widths(table: Table) -> tuple[list[int], list[int]]:
+    """Return how wide each column has to be so that no word is broken, nor a line that is whole, and no line at all."""
+    least, most = [], []
+    for index, heading in enumerate(table.headings):
+        lines = [line for row in table.rows if index < len(row) for line in plain(row[index]).split("\n")]
+        is_whole = heading in table.numbers or heading in table.whole
+        parts = lines if is_whole else [word for line in lines for word in line.split()]
+        least.append(max(map(len, (*heading.split(), *parts))))
+        most.append(max(map(len, (heading, *lines))))
+    return least, most
+
+
+def _shared_out(room: int, least: Sequence[int], most: Sequence[int]) -> list[int]:
+    """Return the widths of columns that fit into a room: those that lack little get all of it first."""
+    widths = list(least)
+    spare = room - sum(least)
+    columns = sorted(range(len(widths)), key=lambda index: most[index] - least[index])
+    for place, index in enumerate(columns):
+        more = min(most[index] - least[index], spare // (len(columns) - place))
+        widths[index] += more
+        spare -= more
+    return widths
+
+
+def _drawn(table: Table, widths: Sequence[int]) -> RichTable:
+    """Return a table for rich, whose columns have these widths."""
     from rich import box
-    from rich.measure import Measurement
     from rich.table import Table as RichTable
 
     drawn = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for index, heading in enumerate(table.headings):
-        cells = [plain(row[index]) for row in table.rows if index < len(row)]
-        # names are not broken in two
-        is_whole = heading in {*table.whole, *table.numbers} or not any(" " in cell for cell in cells)
-        longest = max(len(line) for cell in (heading, *cells) for line in cell.split("\n"))
-        drawn.add_column(
-            heading,
-            justify="right" if heading in table.numbers else "left",
-            overflow="fold",
-            no_wrap=is_whole,
-            min_width=longest if is_whole else None,
-        )
+    for heading, width in zip(table.headings, widths, strict=True):
+        side: Literal["left", "right"] = "right" if heading in table.numbers else "left"
+        drawn.add_column(heading, justify=side, overflow="fold", width=width)
     for row in table.rows:
         drawn.add_row(*row)
-    return drawn, Measurement.get(console, console.options.update(width=PLAIN_WIDTH), drawn)
+    return drawn
 
 
 def can_write(console: Console, text: str) -> bool:
