@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from textwrap import fill
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from alignup.cli.terminal import PlainConsole, Table, fits, make_console, mark, print_whole, safe
+from alignup.cli.terminal import Table, fits, make_console, mark, print_whole, safe
 from alignup.node.explain import words
 from alignup.text.byte_sizes import counted
 
@@ -16,9 +15,6 @@ if TYPE_CHECKING:
     from alignup.kubernetes.pod_documents import PodDocument
     from alignup.node.explain.explanation import Explanation, ResourcePart, Step
     from alignup.node.explain.product import Product
-
-_OFFERED: Final = 20
-"""Letters in a line of what was offered, at a terminal: all columns fit into 80."""
 
 
 def show_note(note: str) -> None:
@@ -101,19 +97,12 @@ def show_resources(console: Console, resources: Sequence[ResourcePart]) -> None:
     if all(row[reserved] in {"-", ""} for row in rows):
         columns = (*columns[:reserved], *columns[reserved + 1 :])
         rows = [(*row[:reserved], *row[reserved + 1 :]) for row in rows]
-    whole = ["held by"]
-    if not isinstance(console, PlainConsole):
-        # rich narrows the widest column first, down to broken words
-        offered = columns.index("offered")
-        whole.append("offered")
-        filled = [fill(row[offered], _OFFERED, break_long_words=False) for row in rows]
-        rows = [(*row[:offered], cell, *row[offered + 1 :]) for row, cell in zip(rows, filled, strict=True)]
-    table = Table(*columns, numbers=words.RESOURCE_NUMBERS, whole=tuple(whole), rows=rows)
+    table = Table(*columns, numbers=words.RESOURCE_NUMBERS, whole=("held by",), rows=rows)
     if fits(console, table):
         print_whole(console, table)
         return
     rest = [row[:-1] for row in rows]
-    print_whole(console, Table(*columns[:-1], numbers=words.RESOURCE_NUMBERS, whole=tuple(whole), rows=rest))
+    print_whole(console, Table(*columns[:-1], numbers=words.RESOURCE_NUMBERS, rows=rest))
     resource, where = "", columns.index("where")
     for row in rows:
         resource = row[0] or resource

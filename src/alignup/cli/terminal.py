@@ -105,8 +105,7 @@ class Table:
     def lines(self, rule: str) -> Iterator[str]:
         """Yield the table as lines; `rule` is the letter of the line below the headings."""
         rows = [[plain(cell).split("\n") for cell in row] for row in (self.headings, *self.rows)]
-        columns = range(len(self.headings))
-        widths = [max(len(line) for row in rows if index < len(row) for line in row[index]) for index in columns]
+        _, widths = self.column_widths()
         for number, row in enumerate(rows):
             for parts in zip_longest(*row, fillvalue=""):
                 cells = (
@@ -115,7 +114,18 @@ class Table:
                 )
                 yield GAP.join(cells).rstrip()
             if not number:
-                yield rule * (sum(widths) + len(GAP) * (len(widths) - 1))
+                yield rule * _table_width(widths)
+
+    def column_widths(self) -> tuple[list[int], list[int]]:
+        """Return how wide each column must be to break no word, nor a line that is whole, and to break no line."""
+        least, most = [], []
+        for index, heading in enumerate(self.headings):
+            lines = [line for row in self.rows if index < len(row) for line in plain(row[index]).split("\n")]
+            is_whole = heading in self.numbers or heading in self.whole
+            parts = lines if is_whole else [word for line in lines for word in line.split()]
+            least.append(max(map(len, (*heading.split(), *parts))))
+            most.append(max(map(len, (heading, *lines))))
+        return least, most
 
 
 def print_whole(console: Console, table: Table) -> None:
@@ -124,36 +134,28 @@ def print_whole(console: Console, table: Table) -> None:
         click.echo("\n".join(table.lines("─" if can_write(console, "─") else "-")))
         return
     width = console.width
-    least, most = _column_widths(table)
-    room = width - len(GAP) * (len(least) - 1)
-    if sum(least) > room:
-        console.width = max(width, sum(most) + width - room)
-    console.print(_drawn(table, most if sum(least) > room else _shared_out(room, least, most)))
+    least, most = table.column_widths()
+    is_narrow = _table_width(least) > width
+    if is_narrow:
+        console.width = max(width, _table_width(most))
+    console.print(_drawn(table, most if is_narrow else _shared_out(width, least, most)))
     console.width = width
 
 
 def fits(console: Console, table: Table) -> bool:
     """Return whether a table can be printed as wide as the console is without breaking words."""
-    least, _ = _column_widths(table)
-    return isinstance(console, PlainConsole) or sum(least) + len(GAP) * (len(least) - 1) <= console.width
+    return isinstance(console, PlainConsole) or _table_width(table.column_widths()[0]) <= console.width
 
 
-def _column_widths(table: Table) -> tuple[list[int], list[int]]:
-    """Return how wide each column has to be so that no word is broken, nor a line that is whole, and no line at all."""
-    least, most = [], []
-    for index, heading in enumerate(table.headings):
-        lines = [line for row in table.rows if index < len(row) for line in plain(row[index]).split("\n")]
-        is_whole = heading in table.numbers or heading in table.whole
-        parts = lines if is_whole else [word for line in lines for word in line.split()]
-        least.append(max(map(len, (*heading.split(), *parts))))
-        most.append(max(map(len, (heading, *lines))))
-    return least, most
+def _table_width(widths: Sequence[int]) -> int:
+    """Return the width of a table whose columns have these widths."""
+    return sum(widths) + len(GAP) * (len(widths) - 1)
 
 
-def _shared_out(room: int, least: Sequence[int], most: Sequence[int]) -> list[int]:
-    """Return the widths of columns that fit into a room: those that lack little get all of it first."""
+def _shared_out(width: int, least: Sequence[int], most: Sequence[int]) -> list[int]:
+    """Return the widths of columns of a table that is this wide: those that lack little get all of it first."""
     widths = list(least)
-    spare = room - sum(least)
+    spare = width - _table_width(least)
     columns = sorted(range(len(widths)), key=lambda index: most[index] - least[index])
     for place, index in enumerate(columns):
         more = min(most[index] - least[index], spare // (len(columns) - place))
