@@ -89,16 +89,10 @@ class ControlPlane:
         """Start what does not run."""
         self.rig("control-plane", "up", self.folder, "--bin", self._binaries)
 
-    def schedule_with(self, address: str | None, certificates: Path | None = None) -> None:
-        """Start the scheduler anew, with an extender at an address or without one.
-
-        `certificates` has ca.crt, client.crt and client.key: they speak over TLS, and the scheduler shows who it is.
-        """
-        files = {"certFile": "client.crt", "keyFile": "client.key", "caFile": "ca.crt"}
-        tls = {key: str(certificates / name) for key, name in files.items()} if certificates else {}
+    def schedule_with(self, address: str | None) -> None:
+        """Start the scheduler anew, with an extender at an address or without one."""
         extender = {
-            "urlPrefix": f"{'https' if tls else 'http'}://{address}",
-            **({"enableHTTPS": True, "tlsConfig": tls} if tls else {}),
+            "urlPrefix": f"http://{address}",
             **{f"{verb}Verb": verb for verb in ("filter", "prioritize", "preempt", "bind")},
             "weight": 5,
             "httpTimeout": "10s",

@@ -5,28 +5,27 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import socket
 import ssl
+import subprocess
 import threading
 import time
 import urllib.error
 import urllib.request
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 
-from certificates import certificate
 from rig_outcome import Outcome, play, play_gangs
 from rig_workload import allocatable, span_for, workload, write_nodes
 from rigged import Server, alignup, control_plane, free_address
 from watched import description, pod_object
 
-if TYPE_CHECKING:
-    import subprocess
-
+ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.slow, pytest.mark.rig]
 
 SECONDS = 8.0
@@ -93,10 +92,23 @@ def test_killed_in_the_middle_of_gangs_it_lets_no_pod_be_rejected(capsys) -> Non
     assert found["never placed"] == 0
 
 
-def test_the_scheduler_is_answered_over_tls_and_others_are_not(tmp_path) -> None:
-    for name, issuer in (("ca", ""), ("server", "ca"), ("client", "ca")):
-        certificate(tmp_path, name, issuer)
-    stranger = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
+def page_block(first: str) -> str:
+    """Return the commands of the page about a cluster whose first line starts so."""
+    page = (ROOT / "docs/questions/scheduler.md").read_text("utf-8")
+    (found,) = [block for block in page.split("```sh\n")[1:] if block.startswith(first)]
+    return found.partition("```")[0]
+
+
+def shell(kubeconfig: str, commands: str) -> None:
+    """Run commands in the root of the repository, as who administers a cluster."""
+    here = {**os.environ, "KUBECONFIG": kubeconfig}
+    done = subprocess.run(["bash", "-ec", commands], cwd=ROOT, env=here, capture_output=True, text=True, check=False)  # noqa: S603, S607  # a page's
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
+def test_the_page_about_a_cluster_lets_the_scheduler_ask_over_tls_and_nobody_else(tmp_path) -> None:
+    """Its commands run as shown, but for the image, which nobody runs here, and the folder of the scheduler."""
     nodes, pods = workload(8, 30, SECONDS)
     outcome = Outcome(allocatable=allocatable(nodes))
     fleet, extender = free_address(), free_address()
@@ -104,11 +116,24 @@ def test_the_scheduler_is_answered_over_tls_and_others_are_not(tmp_path) -> None
         listen = ("--kubeconfig", plane.kubeconfig, "--listen")
         path = write_nodes(plane.folder, nodes)
         stack.enter_context(alignup("fleet", *listen, fleet, "--nodes", path, ready=f"http://{fleet}/healthz"))
-        files = ("--tls-cert", "server.crt", "--tls-key", "server.key", "--client-ca", "ca.crt")
-        words = [word if word.startswith("--") else tmp_path / word for word in files]
+        install = page_block("# the kind").splitlines()
+        applied = [line for line in install if line.startswith(("kubectl kustomize", "deploy/certificates"))]
+        assert len(applied) == 2
+        shell(plane.kubeconfig, "\n".join(applied))
+        fetch = page_block("mkdir")
+        for whose in ("scheduler", "extender"):
+            into = fetch.replace("/etc/kubernetes/alignup", str(tmp_path / whose))
+            shell(plane.kubeconfig, into.replace("alignup-scheduler-tls", f"alignup-{whose}-tls"))
+        files = ("--tls-cert", "tls.crt", "--tls-key", "tls.key", "--client-ca", "ca.crt")
+        words = [word if word.startswith("--") else tmp_path / "extender" / word for word in files]
+        stranger = ssl.create_default_context(cafile=str(tmp_path / "extender/ca.crt"))
+        stranger.check_hostname = False
         ready = f"https://{extender}/healthz"
         stack.enter_context(alignup("extender", *listen, extender, *words, ready=ready, tls=stranger))
-        plane.schedule_with(extender, tmp_path)
+        stanza = (ROOT / "deploy/scheduler-configuration.yaml").read_text()
+        overlay = yaml.safe_load(stanza.replace("/etc/kubernetes/alignup", str(tmp_path / "scheduler")))
+        overlay["extenders"][0]["urlPrefix"] = f"https://{extender}"
+        plane.schedule({key: value for key, value in overlay.items() if key not in {"apiVersion", "kind"}})
         asyncio.run(play(plane.kubeconfig, pods, span_for(nodes, pods, SECONDS, 0.5), outcome, 90))
         for verb in ("filter", "prioritize", "preempt", "bind"):
             with pytest.raises(urllib.error.HTTPError, match="403"):
