@@ -285,7 +285,9 @@ def test_the_scheduler_asks_where_the_extender_answers() -> None:
     name, namespace = service["metadata"]["name"], service["metadata"]["namespace"]
     assert extender["urlPrefix"] == f"https://{name}.{namespace}.svc"
     assert extender["enableHTTPS"]
-    assert extender["tlsConfig"].keys() == {"caFile", "certFile", "keyFile"}
+    tls = extender["tlsConfig"]
+    assert tls.keys() == {"caFile", "certFile", "keyFile", "serverName"}
+    assert tls["serverName"] == f"{name}.{namespace}.svc"  # of the certificate, also where an address is asked
     assert {extender[f"{verb}Verb"] for verb in ("filter", "prioritize", "preempt", "bind")} == {
         "filter",
         "prioritize",
