@@ -103,7 +103,7 @@ def test_a_command_outlives_the_agent_and_keeps_its_lease(folder):
 
 @contextmanager
 def holder(folder, name):
-    """Run a command with a lease of two CPUs of the agent, until it is killed."""
+    """Run a command with a lease of two CPUs of the agent; return the processes of `alignup run` and of the command."""
     words = ("run", "--state", str(folder / "s.json"), "--no-bind", "--cpus", "2", "--name", name)
     command = subprocess.Popen(  # noqa: S603  # ours
         [*ALIGNUP, *words, "--", "sh", "-c", "echo $$; read x"],
@@ -112,7 +112,7 @@ def holder(folder, name):
         text=True,
     )
     try:
-        yield int(command.stdout.readline())
+        yield command.pid, int(command.stdout.readline())
     finally:
         command.communicate("", timeout=3 * LONG)
 
@@ -147,10 +147,11 @@ def test_an_operator_repairs_a_damaged_journal(folder):
     state, journal = str(folder / "s.json"), folder / "s.json.journal"
     agent = started(folder, "--no-device-plugins")
     with holder(folder, "kept"):
-        with holder(folder, "lost") as pid:
+        with holder(folder, "lost") as pids:
             agent.kill()
             agent.communicate()
-            os.kill(pid, signal.SIGKILL)
+            for pid in pids:  # one that lives would wait for the agent
+                os.kill(pid, signal.SIGKILL)
         assert alignup("agent", "--yes").returncode == 2
         whole = alignup("agent", "--state", state, "--repair")
         assert (whole.returncode, "all leases are known" in whole.stdout, "kept" in whole.stdout) == (0, True, True)
