@@ -78,7 +78,7 @@ def test_what_is_wrong_with_a_kubeconfig_is_said(tmp_path, found, said) -> None:
     assert "cret" not in words
 
 
-@pytest.mark.parametrize("text", [b"", b"[", b"\xff", b"[" * 5000, b"\x00"])
+@pytest.mark.parametrize("text", [b"", b"[", b"\xff", b"[" * 1000, b"\x00"])
 def test_what_is_no_document_is_said(tmp_path, text) -> None:
     path = tmp_path / "kubeconfig"
     path.write_bytes(text)
