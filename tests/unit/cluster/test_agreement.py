@@ -183,17 +183,19 @@ def test_what_does_not_fit_one_numa_node(kinds):
 
 
 def alike_containers(random, resource):
-    """Return a pod of runs of containers that ask for the same: one run, or two, or a run with others around it."""
+    """Return a pod of a few kinds of containers, in runs or mixed; some kinds need several NUMA nodes."""
     containers = []
     for _ in range(random.choice([1, 1, 1, 2, 3])):
-        limits = {"cpu": str(random.choice([1, 1, 2, 2, 4])), "memory": f"{random.choice([128, 512, 1500])}Mi"}
+        limits = {"cpu": str(random.choice([1, 1, 2, 2, 4, 9])), "memory": f"{random.choice([128, 512, 1500])}Mi"}
         if random.random() < 0.5:
-            limits[resource] = str(random.choice([1, 1, 2]))
+            limits[resource] = str(random.choice([1, 1, 2, 4]))
         if random.random() < 0.1:
             limits["hugepages-2Mi"] = "64Mi"
         if random.random() < 0.2:
             limits = {name: amount for name, amount in limits.items() if name in {"memory", "hugepages-2Mi"}}
         containers += [limits] * random.choice([1, 2, 4, 8, 16])
+    if random.random() < 0.5:
+        random.shuffle(containers)
     return Pod.from_manifest(
         {
             "metadata": {"name": "new", "uid": "new"},
@@ -209,7 +211,7 @@ def alike_containers(random, resource):
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_containers_that_are_alike(seed):
-    """They are placed at once, where amounts tell; what the pod gets is what the node gives one after the other."""
+    """What is decided for one is decided for the next, while it holds; the node decides each one anew."""
     random = Random(seed)
     cluster = Cluster.from_nodes([node for _, node in kinds_of(30 + seed, 80)])
     admitted = 0
@@ -294,3 +296,68 @@ def test_devices_that_are_mixed_in_the_inventory_are_taken_in_its_order(places, 
     pod = Pod.from_manifest({"metadata": {"name": "p"}, "spec": {"containers": containers}})
     cluster = Cluster.from_nodes([node])
     assert_agreement(cluster, pod)
+
+
+def crowded(random):
+    """Return a small node, and a pod of containers for one NUMA node, then one for several, then more for one."""
+    count, cpus, threads = random.choice([2, 2, 3, 4]), random.choice([4, 6, 8]), random.choice([1, 2])
+    nodes = [
+        {
+            "id": i,
+            "memory": 4 * GIBI,
+            "cores": [
+                {"cpus": [cpus * i + cpu + thread for thread in range(threads)], "socket": 0}
+                for cpu in range(0, cpus, threads)
+            ],
+        }
+        for i in range(count)
+    ]
+    near = [*range(count), *random.choices(range(count), k=random.randint(count, 3 * count))]
+    kubelet = {
+        "topologyManagerPolicy": random.choice(["best-effort", "restricted", "restricted", "restricted"]),
+        "cpuManagerPolicy": random.choice(["none", "static", "static", "static"]),
+        "reservedSystemCPUs": "0",
+    }
+    if random.random() < 0.5:
+        kubelet["memoryManagerPolicy"] = "Static"
+        kubelet["reservedMemory"] = [{"numaNode": 0, "limits": {"memory": "512Mi"}}]
+    node = Node.from_dict(
+        {
+            "machine": {"numaNodes": nodes},
+            "kubelet": kubelet,
+            "devices": {RESOURCES[0]: [{"id": f"d{number}", "numa": [at]} for number, at in enumerate(near)]},
+        },
+        kubelet_version=random.choice(["1.31", None]),
+    )
+    largest = max(map(near.count, range(count)))
+    few = [
+        {
+            "cpu": str(random.choice([1, 1, 2, 3, cpus - 1])),
+            "memory": random.choice(["64Mi", "1Gi"]),
+            RESOURCES[0]: str(random.choice([0, 1, 1, 2])),
+        }
+        for _ in range(2)
+    ]
+    many = {
+        "cpu": random.choice(["100m", str(cpus + 1), str(cpus + 2)]),
+        "memory": random.choice(["64Mi", "5Gi"]),
+        RESOURCES[0]: str(min(largest + random.randint(0, 1), len(near) - 1)),
+    }
+    wishes = [*random.choices(few, k=random.randint(1, 3)), many, *random.choices([*few, many], k=random.randint(1, 3))]
+    containers = [
+        {"name": f"c{number}", "image": "i", "resources": {"limits": limits, "requests": limits}}
+        for number, limits in enumerate(wishes)
+    ]
+    initial = random.choice([0, 0, 0, 0, 1, 2])
+    spec = {"initContainers": containers[:initial], "containers": containers[initial:]}
+    return node, Pod.from_manifest({"metadata": {"name": "p", "uid": "p"}, "spec": spec})
+
+
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 40))])
+def test_what_was_counted_is_settled_once_a_container_needs_more(seed):
+    """Which CPUs and devices the first containers took tells where those lie that are left for later ones."""
+    random, admitted, cases = Random(seed), 0, 1000
+    for _ in range(cases):
+        node, pod = crowded(random)
+        admitted += assert_agreement(Cluster.from_nodes([node]), pod)
+    assert cases // 20 < admitted < cases // 2

@@ -653,8 +653,10 @@ cdef class Job:
         self.pod.requests = <Request*>PyMem_Calloc(len(requests), sizeof(Request))
         if self.pod.requests is NULL:
             raise MemoryError
+        first = {}
         for number, asked in enumerate(requests):
             read_request(&self.pod.requests[<int>number], asked, types, resources)
+            self.pod.requests[<int>number].same_as = first.setdefault(asked, number) if number else 0
             self.pod.hands_on = self.pod.hands_on or self.pod.requests[<int>number].hands_on
             if number:
                 add_request(&self.pod.total, &self.pod.requests[<int>number])

@@ -28,8 +28,8 @@ from alignup.core.amounts.score cimport score_of
 from alignup.core.amounts.fewest_numa_nodes cimport smallest_cpu_size, smallest_device_size, smallest_memory_size
 from alignup.core.amounts.trial cimport (
     ADMITTED, MISMATCHED, MOST_HOLDERS, MOST_OFFERS, POLICY_BEST_EFFORT, POLICY_NONE, POLICY_SINGLE_NUMA_NODE,
-    SMT_ALIGNMENT_ERROR, TOPOLOGY_AFFINITY_ERROR, UNDECIDED, UNEXPECTED_ADMISSION_ERROR, Answer, Hint, NodeRow, Offer,
-    Offers, Outcome, PodRequest, Request, Trial, has_devices, read_memory_request,
+    SMT_ALIGNMENT_ERROR, TOPOLOGY_AFFINITY_ERROR, UNDECIDED, UNEXPECTED_ADMISSION_ERROR, Answer, Counted, Hint, NodeRow,
+    Offer, Offers, Outcome, PodRequest, Request, Trial, has_devices, read_memory_request,
 )
 from alignup.core.bits cimport NARROW_MASKS, NARROW_NODES, WIDEST, all_nodes, is_single, lowest, popcount
 from alignup.core.narrow.family cimport Family
@@ -57,7 +57,7 @@ cdef size_t scratch_bytes(const Room* room, const PodRequest* pod) noexcept nogi
     """Return how many bytes `place_scratch` needs."""
     return (
         room.cpus + room.memory + pod.resources * room.devices
-        + ((1 + pod.resources + choice_sets() + 2) * room.words + (2 + room.taken) * pod.containers) * sizeof(uint64_t)
+        + ((1 + pod.resources + choice_sets() + 2) * room.words + (1 + 2 * (1 + pod.resources) + room.taken) * pod.containers) * sizeof(uint64_t)
     )
 
 
@@ -69,9 +69,9 @@ cdef void place_scratch(Trial* trial, const Room* room, const PodRequest* pod, c
     trial.cpu_block = scratch
     trial.memory_block = scratch + room.cpus
     trial.reusable_cpus = <uint64_t*>(trial.memory_block + room.memory)
-    trial.pending_count = <int64_t*>trial.reusable_cpus + room.words
-    trial.pending_node = <int*>(trial.pending_count + pod.containers)
-    trial.taken = trial.pending_count + 2 * pod.containers
+    trial.counted = <Counted*>(trial.reusable_cpus + room.words)
+    trial.single = <uint64_t*>(trial.counted + (1 + pod.resources) * pod.containers)
+    trial.taken = <int64_t*>trial.single + pod.containers
     trial.sets = <uint64_t*>(trial.taken + room.taken * pod.containers)
     scratch = <char*>(trial.sets + (choice_sets() + 2) * room.words)
     for resource in range(pod.resources):
@@ -95,7 +95,7 @@ cdef void start_trial(Trial* trial, const NodeRow* row, int policy) noexcept nog
     trial.cpu, trial.memory = row.cpu, row.memory
     trial.copied_cpu = trial.copied_memory = trial.reuses_cpus = False
     trial.copied_devices = trial.reuses_devices = 0
-    trial.holders = trial.pending = 0
+    trial.holders = trial.counts = 0
     trial.sums_only = trial.policy == POLICY_NONE and not pod.hands_on and (
         row.cpu == NULL
         or not (row.cpu.layout.irregular or row.cpu.layout.distributes or row.cpu.layout.full_pcpus_only)
@@ -104,7 +104,11 @@ cdef void start_trial(Trial* trial, const NodeRow* row, int policy) noexcept nog
         row.cpu.layout.sockets or row.cpu.layout.irregular
         or (row.cpu.layout.full_pcpus_only and row.cpu.layout.split_cores)
     )
+    trial.repeats = not pod.hands_on and (
+        row.cpu == NULL or (trial.counts_cpus and not row.cpu.layout.full_pcpus_only and not row.cpu.layout.distributes)
+    )
     trial.cpus_left = 0 if row.cpu == NULL else row.cpu.free_in_all
+    memset(trial.single, 0, pod.containers * sizeof(uint64_t))
     for index in range(pod.types):
         trial.type[index] = -1 if pod.type[index] < 0 or row.memory == NULL else row.type_of[pod.type[index]]
     for index in range(pod.resources):
@@ -178,13 +182,61 @@ cdef void judge_containers(Trial* trial, Answer* answer) noexcept nogil:
         hint.holds_memory = False  # of the pod's containers together, not of each in its turn
     while index <= pod.containers and answer.outcome == ADMITTED:
         request = &pod.requests[index]
+        if not by_pod and takes_again(trial, request):
+            index += 1
+            continue
         if not by_pod:
             answer.outcome = decide(trial, request, &offers, &hint)
             if answer.outcome != ADMITTED:
                 return
             note_hint(trial, request, &hint, answer)
         answer.outcome = allocate(trial, request, &hint, index == pod.containers)
+        if not by_pod:
+            note_single(trial, request, &hint)
         index += 1
+
+
+cdef inline void note_single(Trial* trial, const Request* request, const Hint* hint) noexcept nogil:
+    """Keep the single NUMA node that all providers prefer and that gave everything, for containers that ask the same."""
+    cdef bint all_offered = hint.holds_memory or trial.memory == NULL or not request.types
+    if hint.preferred and not hint.anywhere and is_single(hint.mask) and all_offered and trial.repeats:
+        trial.single[request.same_as - 1] = hint.mask
+
+
+cdef bint takes_again(Trial* trial, const Request* request) noexcept nogil:
+    """Give a container what one before it got that asked the same, where the single NUMA node of that one suffices.
+
+    It was the best of the nodes that all providers preferred; what containers take leaves fewer of these, and none that
+    is better. So nothing changes but what is free there. Return False where that node does not suffice.
+    """
+    cdef uint64_t mask = trial.single[request.same_as - 1]
+    cdef int index, node, at
+    cdef const DeviceState* devices
+    if not mask:
+        return False
+    node = lowest(mask)
+    if trial.cpu != NULL and trial.cpu.free[node] < request.cpus:
+        return False
+    for index in range(request.resources):
+        devices = trial.devices[request.resource[index]]
+        if devices != NULL and (not devices.layout.in_order or devices.free[node] < request.count[index]):
+            return False
+    if trial.memory != NULL and request.types:
+        if not trial.memory.alone & mask:
+            return False
+        for index in range(request.types):
+            at = trial.type[request.type[index]] * trial.row.nodes + node
+            if trial.memory.free[at] < request.size[index]:
+                return False
+        for index in range(request.types):
+            at = trial.type[request.type[index]] * trial.row.nodes + node
+            trial.memory_copy.free[at] -= request.size[index]
+    for index in range(request.resources):
+        if has_devices(trial, request.resource[index]):
+            take_count(trial, request.resource[index], node, request.count[index])
+    if trial.cpu != NULL and request.cpus:
+        take_count(trial, -1, node, request.cpus)
+    return True
 
 
 cdef bint asks_for_anything(const Trial* trial, const Request* request) noexcept nogil:
@@ -606,32 +658,59 @@ cdef Outcome allocate(Trial* trial, const Request* request, const Hint* hint, bi
     return outcome
 
 
-cdef inline void count_cpus(Trial* trial, int node, int64_t count) noexcept nogil:
-    """Take CPUs of a NUMA node as a count; which ones is settled when it matters."""
-    trial.pending_node[trial.pending] = node
-    trial.pending_count[trial.pending] = count
-    trial.pending += 1
-    correct_counts(trial, node, -count)
+cdef inline void take_count(Trial* trial, int resource, int node, int64_t count) noexcept nogil:
+    """Take CPUs (-1) or devices of a NUMA node as a count; which ones is settled when it matters."""
+    cdef Counted* taken = &trial.counted[trial.counts]
+    taken.resource, taken.node, taken.count = resource, node, count
+    trial.counts += 1
+    correct_counts(trial, taken, -count)
 
 
-cdef inline void correct_counts(Trial* trial, int node, int64_t change) noexcept nogil:
-    trial.cpu_copy.free[node] += change
-    trial.cpu_copy.free_in_all += change
-    trial.cpu_copy.free_whole += change
+cdef inline void correct_counts(Trial* trial, const Counted* taken, int64_t change) noexcept nogil:
+    cdef DeviceState* devices
+    if taken.resource < 0:
+        trial.cpu_copy.free[taken.node] += change
+        trial.cpu_copy.free_in_all += change
+        trial.cpu_copy.free_whole += change
+    else:
+        devices = &trial.device_copies[taken.resource]
+        devices.free[taken.node] += change
+        devices.free_in_all += change
 
 
-cdef void settle_cpus(Trial* trial) noexcept nogil:
-    """Choose the CPUs that were only counted so far, request by request, in the order in which they were taken."""
-    cdef int index, words = trial.cpu.layout.groups.words
-    for index in range(trial.pending):
-        correct_counts(trial, trial.pending_node[index], trial.pending_count[index])
-    for index in range(trial.pending):
-        choose_cpus(
-            &trial.cpu_copy, trial.pending_count[index], NULL, False, (<uint64_t>1) << trial.pending_node[index],
-            trial.sets, trial.sets + words,
-        )
-        mark_cpus(&trial.cpu_copy, trial.sets, True)
-    trial.pending = 0
+cdef void settle(Trial* trial, int resource) noexcept nogil:
+    """Choose the CPUs (-1) or devices that were only counted so far, in the order in which they were taken."""
+    cdef int index
+    cdef Counted* taken
+    for index in range(trial.counts):
+        if trial.counted[index].resource == resource:
+            correct_counts(trial, &trial.counted[index], trial.counted[index].count)
+    for index in range(trial.counts):
+        taken = &trial.counted[index]
+        if taken.resource == resource:
+            if resource < 0:
+                settle_cpus(trial, taken)
+            else:
+                settle_devices(trial, taken)
+            taken.resource = -2
+
+
+cdef void settle_cpus(Trial* trial, const Counted* taken) noexcept nogil:
+    choose_cpus(
+        &trial.cpu_copy, taken.count, NULL, False, (<uint64_t>1) << taken.node, trial.sets,
+        trial.sets + trial.cpu.layout.groups.words,
+    )
+    mark_cpus(&trial.cpu_copy, trial.sets, True)
+
+
+cdef void settle_devices(Trial* trial, const Counted* taken) noexcept nogil:
+    cdef DeviceState* devices = &trial.device_copies[taken.resource]
+    cdef uint64_t* choice = trial.sets + devices.layout.words
+    cdef DeviceOutcome outcome
+    outcome = start_choice(devices, taken.count, NULL, False, (<uint64_t>1) << taken.node, trial.sets, choice)
+    if outcome != DEVICES_CHOSEN:
+        finish_choice(devices, outcome, taken.count, False, trial.sets, choice)
+    mark_devices(devices, trial.sets, True)
 
 
 cdef Outcome allocate_devices(
@@ -650,6 +729,14 @@ cdef Outcome allocate_devices(
         return ADMITTED
     if not layout.words:
         return take_counted_devices(trial, resource, request.count[index], hint, request.hands_on)
+    if (
+        layout.in_order and layout.any_healthy and not trial.pod.hands_on and not hint.anywhere and is_single(hint.mask)
+        and trial.devices[resource].free[lowest(hint.mask)] >= request.count[index]
+    ):
+        own_devices(trial, resource)
+        take_count(trial, resource, lowest(hint.mask), request.count[index])
+        return ADMITTED
+    settle(trial, resource)
     outcome = start_choice(
         trial.devices[resource], request.count[index], reusable if reuses else NULL, hint.anywhere, hint.mask, chosen,
         choice,
@@ -708,7 +795,7 @@ cdef Outcome take_counted_cpus(Trial* trial, const Request* request, const Hint*
     if hint.anywhere or not is_single(hint.mask) or request.hands_on or trial.cpu.free[node] < request.cpus:
         return UNDECIDED
     own_cpus(trial)
-    count_cpus(trial, node, request.cpus)
+    take_count(trial, -1, node, request.cpus)
     return ADMITTED
 
 
@@ -750,10 +837,9 @@ cdef Outcome allocate_cpus(Trial* trial, const Request* request, const Hint* hin
         and trial.cpu.free[lowest(hint.mask)] >= request.cpus
     ):
         own_cpus(trial)
-        count_cpus(trial, lowest(hint.mask), request.cpus)
+        take_count(trial, -1, lowest(hint.mask), request.cpus)
         return ADMITTED
-    if trial.pending:
-        settle_cpus(trial)
+    settle(trial, -1)
     if choose_cpus(
         trial.cpu, request.cpus, trial.reusable_cpus if trial.reuses_cpus else NULL, hint.anywhere, hint.mask, chosen,
         trial.sets + words,

@@ -39,6 +39,7 @@ cdef struct Request:
     int resource[MOST_RESOURCES]
     int64_t count[MOST_RESOURCES]
     bint hands_on           # an init container that ends: later ones take over what it got
+    int same_as             # the number of the first container of the pod that requests the same
 
 
 cdef struct PodRequest:
@@ -84,6 +85,13 @@ cdef struct Answer:
     bint preferred
 
 
+cdef struct Counted:
+    # CPUs, or devices of a resource, of one NUMA node, of which it is not settled yet which ones were taken.
+    int resource                    # of the pod's; -1: CPUs, -2: settled by now
+    int node
+    int64_t count
+
+
 cdef struct Trial:
     # `cpu`, `memory` and `devices` are what is free while the pod is tried: the node's own state until the first
     # container has taken something, a copy from then on.
@@ -99,12 +107,14 @@ cdef struct Trial:
     MemoryState memory_copy
     DeviceState device_copies[MOST_RESOURCES]
     bint copied_cpu
-    # CPUs that were taken from one NUMA node each, as counts only: which ones does not matter as long as every further
-    # container is content with a NUMA node of its own. See `settle_cpus`.
+    # What was taken from one NUMA node, as a count only: which CPUs or devices these are does not matter as long as every
+    # further container is content with a NUMA node of its own. See `settle`.
     bint counts_cpus
-    int pending
-    int* pending_node
-    int64_t* pending_count
+    int counts                      # entries of `counted`
+    Counted* counted                # [containers * (1 + resources)]
+    # What a container got from a single NUMA node, one that asks the same can get as a count, too. See `takes_again`.
+    bint repeats
+    uint64_t* single                # [containers] the mask of that node, by the first such container; 0: none
     # Without a policy nobody asks where anything is: sums are enough.
     bint sums_only
     int64_t cpus_left
