@@ -55,9 +55,11 @@ cdef void widen(Room* room, const NodeRow* row, int resources) noexcept nogil:
 
 cdef size_t scratch_bytes(const Room* room, const PodRequest* pod) noexcept nogil:
     """Return how many bytes `place_scratch` needs."""
+    cdef size_t words = (1 + pod.resources + choice_sets() + 2) * room.words
+    cdef size_t entries = (1 + pod.resources) * pod.containers
     return (
-        room.cpus + room.memory + pod.resources * room.devices
-        + ((1 + pod.resources + choice_sets() + 2) * room.words + (1 + 2 * (1 + pod.resources) + room.taken) * pod.containers) * sizeof(uint64_t)
+        room.cpus + room.memory + pod.resources * room.devices + entries * sizeof(Counted)
+        + (words + (1 + room.taken) * pod.containers) * sizeof(uint64_t)
     )
 
 
@@ -197,7 +199,7 @@ cdef void judge_containers(Trial* trial, Answer* answer) noexcept nogil:
 
 
 cdef inline void note_single(Trial* trial, const Request* request, const Hint* hint) noexcept nogil:
-    """Keep the single NUMA node that all providers prefer and that gave everything, for containers that ask the same."""
+    """Keep the single NUMA node that all providers prefer and that gave everything, for those that ask the same."""
     cdef bint all_offered = hint.holds_memory or trial.memory == NULL or not request.types
     if hint.preferred and not hint.anywhere and is_single(hint.mask) and all_offered and trial.repeats:
         trial.single[request.same_as - 1] = hint.mask

@@ -107,8 +107,8 @@ cdef struct Trial:
     MemoryState memory_copy
     DeviceState device_copies[MOST_RESOURCES]
     bint copied_cpu
-    # What was taken from one NUMA node, as a count only: which CPUs or devices these are does not matter as long as every
-    # further container is content with a NUMA node of its own. See `settle`.
+    # What was taken from one NUMA node, as a count only: which CPUs or devices these are does not matter as long as
+    # every further container is content with a NUMA node of its own. See `settle`.
     bint counts_cpus
     int counts                      # entries of `counted`
     Counted* counted                # [containers * (1 + resources)]
