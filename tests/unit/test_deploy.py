@@ -318,8 +318,8 @@ UNIT = DEPLOY / "alignup-agent.service"
 
 def test_the_unit_fits_the_program() -> None:
     settings = dict(re.findall(r"^(\w+)=(.*)$", UNIT.read_text(), re.MULTILINE))
-    _, alignup, *words = settings["ExecStart"].split()
-    assert alignup == "alignup"
+    _, alignup, *words, more = settings["ExecStart"].split()
+    assert (alignup, more) == ("alignup", "$ALIGNUP_AGENT_OPTIONS")
     check_words(words, set())
     value = dict(pairwise(words))
     assert value["--socket"] == f"/run/{settings['RuntimeDirectory']}/agent.sock"

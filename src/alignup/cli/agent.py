@@ -186,6 +186,8 @@ def give_back(file: LeaseFile) -> None:
         table = ownership.hand_back(complain)
         if socket:
             remove(Path(socket))
+        else:
+            complain(f"no agent kept the leases of {file.path}; --state names the file of another one")
     click.echo(f"{len(table.leases)} leases are in {file.path}")
 
 

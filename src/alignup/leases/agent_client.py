@@ -230,7 +230,7 @@ class AgentSource:
     def _missing(self, what: str) -> InputError:
         return InputError(
             f"the agent that keeps the leases of this machine {what} at {self._path}: start it again, or take the "
-            "leases back with `alignup agent --hand-back`"
+            "leases back with `alignup agent --hand-back --state FILE`, the file that it was started with"
         )
 
 

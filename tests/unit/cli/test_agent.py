@@ -69,7 +69,9 @@ def test_commands_use_the_agent_and_the_file_again_after_it(folder):
     assert agent.returncode == 0
     assert '"message":"serving' in log
     back = alignup("agent", "--state", state, "--hand-back")
-    assert (back.returncode, back.stdout) == (0, f"0 leases are in {state}\n")
+    assert (back.returncode, back.stdout, back.stderr) == (0, f"0 leases are in {state}\n", "")
+    again = alignup("agent", "--state", state, "--hand-back")
+    assert f"no agent kept the leases of {state}; --state names the file" in again.stderr
     assert alignup("ps", "--state", state).stdout == "nobody holds anything\n"
     assert alignup(*words[:3], "--machine", "dgx-h100", *words[3:]).stdout == "0,112\n"
 
