@@ -96,10 +96,10 @@ def known_fields(kind: str) -> frozenset[str]:
 
 
 def _read_json(path: str) -> Any:
-    import json  # noqa: PLC0415  # slow to import
+    import msgspec  # noqa: PLC0415  # slow to import
 
     with open(path, encoding="utf-8") as file:  # noqa: PTH123  # as above
-        return json.load(file)
+        return msgspec.json.decode(file.read())
 
 
 def parse_version(text: object, where: str = "kubeletVersion", *, warns: bool = True) -> KubeletVersion:
