@@ -72,8 +72,8 @@ cdef void place_scratch(Trial* trial, const Room* room, const PodRequest* pod, c
     trial.memory_block = scratch + room.cpus
     trial.reusable_cpus = <uint64_t*>(trial.memory_block + room.memory)
     trial.counted = <Counted*>(trial.reusable_cpus + room.words)
-    trial.single = <uint64_t*>(trial.counted + (1 + pod.resources) * pod.containers)
-    trial.taken = <int64_t*>trial.single + pod.containers
+    trial.singles = <uint64_t*>(trial.counted + (1 + pod.resources) * pod.containers)
+    trial.taken = <int64_t*>trial.singles + pod.containers
     trial.sets = <uint64_t*>(trial.taken + room.taken * pod.containers)
     scratch = <char*>(trial.sets + (choice_sets() + 2) * room.words)
     for resource in range(pod.resources):
@@ -110,7 +110,7 @@ cdef void start_trial(Trial* trial, const NodeRow* row, int policy) noexcept nog
         row.cpu == NULL or (trial.counts_cpus and not row.cpu.layout.full_pcpus_only and not row.cpu.layout.distributes)
     )
     trial.cpus_left = 0 if row.cpu == NULL else row.cpu.free_in_all
-    memset(trial.single, 0, pod.containers * sizeof(uint64_t))
+    memset(trial.singles, 0, pod.containers * sizeof(uint64_t))
     for index in range(pod.types):
         trial.type[index] = -1 if pod.type[index] < 0 or row.memory == NULL else row.type_of[pod.type[index]]
     for index in range(pod.resources):
@@ -184,7 +184,7 @@ cdef void judge_containers(Trial* trial, Answer* answer) noexcept nogil:
         hint.holds_memory = False  # of the pod's containers together, not of each in its turn
     while index <= pod.containers and answer.outcome == ADMITTED:
         request = &pod.requests[index]
-        if not by_pod and takes_again(trial, request):
+        if not by_pod and trial.policy != POLICY_NONE and takes_again(trial, request, index == pod.containers, answer):
             index += 1
             continue
         if not by_pod:
@@ -194,50 +194,62 @@ cdef void judge_containers(Trial* trial, Answer* answer) noexcept nogil:
             note_hint(trial, request, &hint, answer)
         answer.outcome = allocate(trial, request, &hint, index == pod.containers)
         if not by_pod:
-            note_single(trial, request, &hint)
+            note_singles(trial, request, &hint)
         index += 1
 
 
-cdef inline void note_single(Trial* trial, const Request* request, const Hint* hint) noexcept nogil:
-    """Keep the single NUMA node that all providers prefer and that gave everything, for those that ask the same."""
-    cdef bint all_offered = hint.holds_memory or trial.memory == NULL or not request.types
-    if hint.preferred and not hint.anywhere and is_single(hint.mask) and all_offered and trial.repeats:
-        trial.single[request.same_as - 1] = hint.mask
+cdef inline void note_singles(Trial* trial, const Request* request, const Hint* hint) noexcept nogil:
+    """Keep the single NUMA nodes that all providers prefer, for containers that ask the same."""
+    if trial.repeats and (hint.holds_memory or trial.memory == NULL or not request.types):
+        trial.singles[request.same_as - 1] = hint.singles
 
 
-cdef bint takes_again(Trial* trial, const Request* request) noexcept nogil:
-    """Give a container what one before it got that asked the same, where the single NUMA node of that one suffices.
+cdef inline int64_t* memory_at(const Trial* trial, int type) noexcept nogil:
+    """Return the free bytes of one of the pod's types on each NUMA node."""
+    return trial.memory.free + trial.type[type] * trial.row.nodes
 
-    It was the best of the nodes that all providers preferred; what containers take leaves fewer of these, and none that
-    is better. So nothing changes but what is free there. Return False where that node does not suffice.
-    """
-    cdef uint64_t mask = trial.single[request.same_as - 1]
-    cdef int index, node, at
+
+cdef uint64_t singles_left(const Trial* trial, const Request* request, uint64_t singles) noexcept nogil:
+    """Return those of some NUMA nodes that have by themselves what a container asks for."""
+    cdef int index, nodes = trial.row.nodes
     cdef const DeviceState* devices
-    if not mask:
-        return False
-    node = lowest(mask)
-    if trial.cpu != NULL and trial.cpu.free[node] < request.cpus:
-        return False
+    if trial.cpu != NULL and request.cpus:
+        singles &= nodes_with(trial.cpu.free, nodes, request.cpus)
     for index in range(request.resources):
         devices = trial.devices[request.resource[index]]
-        if devices != NULL and (not devices.layout.in_order or devices.free[node] < request.count[index]):
-            return False
+        if devices != NULL:
+            singles &= nodes_with(devices.free, nodes, request.count[index]) if devices.layout.in_order else 0
     if trial.memory != NULL and request.types:
-        if not trial.memory.alone & mask:
-            return False
+        singles &= trial.memory.alone
         for index in range(request.types):
-            at = trial.type[request.type[index]] * trial.row.nodes + node
-            if trial.memory.free[at] < request.size[index]:
-                return False
-        for index in range(request.types):
-            at = trial.type[request.type[index]] * trial.row.nodes + node
-            trial.memory_copy.free[at] -= request.size[index]
+            singles &= nodes_with(memory_at(trial, request.type[index]), nodes, request.size[index])
+    return singles
+
+
+cdef bint takes_again(Trial* trial, const Request* request, bint last, Answer* answer) noexcept nogil:
+    """Give a container what one before it would get that asked the same, from a single NUMA node, as counts.
+
+    What containers take leaves fewer of the nodes that all providers prefer, and none that is better than these. Return
+    False where none is left, or it takes a closer look.
+    """
+    cdef uint64_t* singles = &trial.singles[request.same_as - 1]
+    cdef int index, node
+    if singles[0]:
+        singles[0] = singles_left(trial, request, singles[0])
+    if not singles[0]:
+        return False
+    node = lowest(best_of_singles(trial, singles[0]))
+    answer.affinity |= (<uint64_t>1) << node
+    answer.asked |= (<uint64_t>1) << node
+    if last:
+        return True
     for index in range(request.resources):
         if has_devices(trial, request.resource[index]):
             take_count(trial, request.resource[index], node, request.count[index])
     if trial.cpu != NULL and request.cpus:
         take_count(trial, -1, node, request.cpus)
+    if trial.memory != NULL and request.types:
+        take_memory_alone(trial, request, node)
     return True
 
 
@@ -541,10 +553,11 @@ cdef inline Outcome keep_hint(const Trial* trial, Hint* hint, uint64_t mask, bin
     return ADMITTED
 
 
-cdef inline uint64_t best_single(uint64_t singles, const int64_t* distances) noexcept nogil:
+cdef inline uint64_t best_of_singles(const Trial* trial, uint64_t singles) noexcept nogil:
     """Return the mask of the best of some single nodes: the nearest to itself if distances count, then the lowest."""
+    cdef const int64_t* distances = trial.row.distances
     cdef uint64_t bit, best = singles & (~singles + 1)
-    if distances == NULL:
+    if distances == NULL or trial.policy == POLICY_SINGLE_NUMA_NODE:
         return best
     while singles:
         bit = singles & (~singles + 1)
@@ -561,7 +574,7 @@ cdef Outcome decide(const Trial* trial, const Request* request, Offers* offers, 
     """
     cdef uint64_t singles = all_nodes(trial.row.nodes)
     cdef int index
-    hint.mask = 0
+    hint.mask = hint.singles = 0
     hint.anywhere = True
     hint.preferred = hint.holds_memory = False
     if trial.policy == POLICY_NONE:
@@ -579,8 +592,9 @@ cdef Outcome decide(const Trial* trial, const Request* request, Offers* offers, 
         singles &= offers.memory_singles if offers.memory_size == 1 else 0
     if singles:
         hint.holds_memory = offers.has_memory
-        singles = best_single(singles, NULL if trial.policy == POLICY_SINGLE_NUMA_NODE else trial.row.distances)
-        return keep_hint(trial, hint, singles, True)
+        keep_hint(trial, hint, best_of_singles(trial, singles), True)
+        hint.singles = 0 if hint.anywhere else singles
+        return ADMITTED
     if trial.policy == POLICY_SINGLE_NUMA_NODE:
         return TOPOLOGY_AFFINITY_ERROR
     return decide_merged(trial, request, offers, hint)
@@ -917,6 +931,7 @@ cdef Outcome choose_memory_nodes(
     """Choose the NUMA nodes that give a container's memory; the last container's need not be known."""
     cdef MemoryRequest memory
     cdef MemoryHints hints
+    cdef uint64_t lone
     read_memory_request(trial, request, &memory)
     hints.state = trial.memory
     hints.request = &memory
@@ -924,6 +939,11 @@ cdef Outcome choose_memory_nodes(
     hints.donor_count = trial.holders
     if trial.row.nodes > NARROW_NODES and (hint.anywhere or not holds_memory(trial.memory, &memory, mask[0])):
         return UNDECIDED  # it takes a search to find the best hint
+    if hint.anywhere and not trial.holders:
+        lone = lone_nodes_with(trial.memory, &memory)
+        if lone:  # nothing is narrower, or preferred before the lowest
+            mask[0] = lone & (~lone + 1)
+            return ADMITTED
     if last and not hint.preferred and not trial.holders:
         if hint.anywhere or not holds_memory(trial.memory, &memory, mask[0]):  # then any hint will do
             return ADMITTED if has_memory_hint(trial.memory, &memory, mask[0]) else UNEXPECTED_ADMISSION_ERROR
@@ -939,7 +959,7 @@ cdef inline void take_memory_alone(Trial* trial, const Request* request, int nod
     """Take a container's memory from one NUMA node, which has it; there are no init containers to hand it over to."""
     cdef int index
     for index in range(request.types):
-        trial.memory_copy.free[trial.type[request.type[index]] * trial.row.nodes + node] -= request.size[index]
+        memory_at(trial, request.type[index])[node] -= request.size[index]
     bind_alone(&trial.memory_copy, node)
 
 

@@ -72,6 +72,7 @@ cdef struct NodeRow:
 
 cdef struct Hint:
     uint64_t mask
+    uint64_t singles        # the single nodes that all providers prefer, of which it is one; 0: it is none of these
     bint anywhere
     bint preferred
     bint holds_memory       # the memory manager offers just this mask to the container, so that it finds it again
@@ -114,7 +115,7 @@ cdef struct Trial:
     Counted* counted                # [containers * (1 + resources)]
     # What a container got from a single NUMA node, one that asks the same can get as a count, too. See `takes_again`.
     bint repeats
-    uint64_t* single                # [containers] the mask of that node, by the first such container; 0: none
+    uint64_t* singles               # [containers] `Hint.singles`, by the first container that asks the same
     # Without a policy nobody asks where anything is: sums are enough.
     bint sums_only
     int64_t cpus_left
