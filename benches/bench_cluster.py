@@ -43,9 +43,9 @@ DEMANDS = {
     "one-node": ([ONE_NODE], 2_000),
     "two-nodes": ([Demand(20, 40, {"example.com/gpu": 3, "example.com/nic": 3})], 4_000),
     "four-nodes": ([Demand(40, 40, {"example.com/gpu": 3, "example.com/nic": 7})], 5_000),
-    "16-containers": ([Demand(2, 2, {"example.com/gpu": 1})] * 16, 6_000),
-    "16-small-containers": ([Demand(2, 2, {})] * 16, 6_000),
-    "16-of-two-kinds": ([Demand(4, 4, {}), Demand(1, 2, {"example.com/gpu": 1})] * 8, 6_000),
+    "16-containers": ([Demand(2, 2, {"example.com/gpu": 1})] * 16, 5_000),
+    "16-small-containers": ([Demand(2, 2, {})] * 16, 5_000),
+    "16-of-two-kinds": ([Demand(4, 4, {}), Demand(1, 2, {"example.com/gpu": 1})] * 8, 5_000),
 }
 """What the containers of a pod ask for, and the microseconds that are promised at worst."""
 

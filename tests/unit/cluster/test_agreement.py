@@ -314,7 +314,7 @@ def crowded(random):
     ]
     near = [*range(count), *random.choices(range(count), k=random.randint(count, 3 * count))]
     kubelet = {
-        "topologyManagerPolicy": random.choice(["best-effort", "restricted", "restricted", "restricted"]),
+        "topologyManagerPolicy": random.choice(["none", "best-effort", "restricted", "restricted", "restricted"]),
         "cpuManagerPolicy": random.choice(["none", "static", "static", "static"]),
         "reservedSystemCPUs": "0",
     }
