@@ -175,6 +175,7 @@ cdef void judge_containers(Trial* trial, Answer* answer) noexcept nogil:
     cdef bint by_pod = trial.pod_scope and trial.policy != POLICY_NONE
     cdef Offers offers
     cdef Hint hint
+    cdef bint last
     cdef int index = 1
     answer.aligned = answer.preferred = trial.policy != POLICY_NONE
     answer.outcome = UNEXPECTED_ADMISSION_ERROR if falls_short(trial) else ADMITTED
@@ -184,18 +185,17 @@ cdef void judge_containers(Trial* trial, Answer* answer) noexcept nogil:
         hint.holds_memory = False  # of the pod's containers together, not of each in its turn
     while index <= pod.containers and answer.outcome == ADMITTED:
         request = &pod.requests[index]
-        if not by_pod and trial.policy != POLICY_NONE and takes_again(trial, request, index == pod.containers, answer):
-            index += 1
-            continue
+        last = index == pod.containers
+        index += 1
         if not by_pod:
+            if takes_again(trial, request, last, answer):
+                continue
             answer.outcome = decide(trial, request, &offers, &hint)
             if answer.outcome != ADMITTED:
                 return
             note_hint(trial, request, &hint, answer)
-        answer.outcome = allocate(trial, request, &hint, index == pod.containers)
-        if not by_pod:
             note_singles(trial, request, &hint)
-        index += 1
+        answer.outcome = allocate(trial, request, &hint, last)
 
 
 cdef inline void note_singles(Trial* trial, const Request* request, const Hint* hint) noexcept nogil:
@@ -233,16 +233,18 @@ cdef bint takes_again(Trial* trial, const Request* request, bint last, Answer* a
     False where none is left, or it takes a closer look.
     """
     cdef uint64_t* singles = &trial.singles[request.same_as - 1]
+    cdef uint64_t mask
     cdef int index, node
     if singles[0]:
         singles[0] = singles_left(trial, request, singles[0])
     if not singles[0]:
         return False
-    node = lowest(best_of_singles(trial, singles[0]))
-    answer.affinity |= (<uint64_t>1) << node
-    answer.asked |= (<uint64_t>1) << node
+    mask = best_of_singles(trial, singles[0])
+    answer.affinity |= mask
+    answer.asked |= mask
     if last:
         return True
+    node = lowest(mask)
     for index in range(request.resources):
         if has_devices(trial, request.resource[index]):
             take_count(trial, request.resource[index], node, request.count[index])
@@ -792,8 +794,7 @@ cdef Outcome take_counted_devices(
     if hint.anywhere or not is_single(hint.mask) or hands_on or trial.devices[resource].free[node] < count:
         return UNDECIDED
     own_devices(trial, resource)
-    trial.device_copies[resource].free[node] -= count
-    trial.device_copies[resource].free_in_all -= count
+    take_count(trial, resource, node, count)
     return ADMITTED
 
 
