@@ -11,6 +11,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from alignup.core.amounts.changes cimport Changes, first_look, second_look
+from alignup.core.amounts.cpu_allocation cimport CpuState
 from alignup.core.amounts.cpu_ledger cimport CpuLedger
 from alignup.core.amounts.device_allocation cimport DeviceState
 from alignup.core.amounts.device_ledger cimport DeviceLedger
@@ -18,7 +19,7 @@ from alignup.core.amounts.judge cimport (
     asks_for_anything, judge_row, place_scratch, scratch_bytes, start_trial, widen,
 )
 from alignup.core.amounts.memory_ledger cimport MemoryLedger
-from alignup.core.amounts.memory_state cimport MOST_TYPES
+from alignup.core.amounts.memory_state cimport MOST_TYPES, MemoryState
 from alignup.core.amounts.score cimport score_of
 from alignup.core.amounts.trial cimport MOST_RESOURCES, POLICY_BEST_EFFORT, NodeRow, PodRequest, Request, Trial
 from alignup.core.bits cimport NARROW_NODES, WIDEST, all_nodes, popcount
@@ -188,35 +189,52 @@ cdef int64_t mask_of_nodes_with(const int64_t* amounts, int nodes, int64_t least
 
 cdef extern from *:
     """
+    /* Without the empty statement GCC drops calls of functions that do nothing but this: it takes them for pure. */
     #if defined(__GNUC__) || defined(__clang__)
-    #define alignup_prefetch(address) __builtin_prefetch(address)
+    #define alignup_prefetch(address) do { __builtin_prefetch(address); __asm__ volatile (""); } while (0)
     #else
     #define alignup_prefetch(address) ((void)(address))
     #endif
+    #define ALIGNUP_LINE 64     /* bytes that a cache holds together, on nearly every machine */
+    static CYTHON_INLINE void alignup_prefetch_all(const void* block, const void* end) {
+        const char* line = (const char*)block;
+        for (; line < (const char*)end; line += ALIGNUP_LINE) alignup_prefetch(line);
+        alignup_prefetch((const char*)end - 1);
+    }
     """
     void prefetch "alignup_prefetch"(const void* address) noexcept nogil
+    void prefetch_all "alignup_prefetch_all"(const void* block, const void* end) noexcept nogil
 
 
 cdef inline void prefetch_states(const NodeRow* row, const PodRequest* pod) noexcept nogil:
     """Ask for the states of a node."""
     cdef int index
+    cdef const DeviceState* devices
     prefetch(row.changes)
-    prefetch(row.cpu)
-    prefetch(row.memory)
+    if row.cpu != NULL:
+        prefetch_all(row.cpu, row.cpu + 1)
+    if row.memory != NULL:
+        prefetch_all(row.memory, row.memory + 1)
     for index in range(pod.resources):
-        prefetch(row.devices[pod.resource[index]])
+        devices = row.devices[pod.resource[index]]
+        if devices != NULL:
+            prefetch_all(devices, devices + 1)
 
 
 cdef inline void prefetch_amounts(const NodeRow* row, const PodRequest* pod) noexcept nogil:
-    """Ask for the amounts that the states of a node point to."""
+    """Ask for what the states of a node point to, but not for their layouts, which other nodes share."""
     cdef int index
+    cdef const DeviceState* devices
     if row.cpu != NULL:
-        prefetch(row.cpu.free)
-    if row.memory != NULL:
-        prefetch(row.memory.free)
+        prefetch_all(row.cpu.given, row.cpu.free + row.nodes)
+    if row.memory != NULL and pod.containers > 1:
+        prefetch_all(row.memory.free, row.memory.lone_users + row.nodes)
+    elif row.memory != NULL:
+        prefetch_all(row.memory.free, row.memory.free + row.nodes)
     for index in range(pod.resources):
-        if row.devices[pod.resource[index]] != NULL:
-            prefetch(row.devices[pod.resource[index]].free)
+        devices = row.devices[pod.resource[index]]
+        if devices != NULL:
+            prefetch_all(devices.given, devices.free + row.nodes)
 
 
 cdef inline void prefetch_state(const NodeRow* row, Resource resource) noexcept nogil:

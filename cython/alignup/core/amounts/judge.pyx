@@ -59,7 +59,7 @@ cdef size_t scratch_bytes(const Room* room, const PodRequest* pod) noexcept nogi
     cdef size_t entries = (1 + pod.resources) * pod.containers
     return (
         room.cpus + room.memory + pod.resources * room.devices + entries * sizeof(Counted)
-        + (words + (1 + room.taken) * pod.containers) * sizeof(uint64_t)
+        + (words + (2 + room.taken) * pod.containers) * sizeof(uint64_t)
     )
 
 
@@ -73,7 +73,8 @@ cdef void place_scratch(Trial* trial, const Room* room, const PodRequest* pod, c
     trial.reusable_cpus = <uint64_t*>(trial.memory_block + room.memory)
     trial.counted = <Counted*>(trial.reusable_cpus + room.words)
     trial.singles = <uint64_t*>(trial.counted + (1 + pod.resources) * pod.containers)
-    trial.taken = <int64_t*>trial.singles + pod.containers
+    trial.lone = trial.singles + pod.containers
+    trial.taken = <int64_t*>trial.lone + pod.containers
     trial.sets = <uint64_t*>(trial.taken + room.taken * pod.containers)
     scratch = <char*>(trial.sets + (choice_sets() + 2) * room.words)
     for resource in range(pod.resources):
@@ -110,7 +111,7 @@ cdef void start_trial(Trial* trial, const NodeRow* row, int policy) noexcept nog
         row.cpu == NULL or (trial.counts_cpus and not row.cpu.layout.full_pcpus_only and not row.cpu.layout.distributes)
     )
     trial.cpus_left = 0 if row.cpu == NULL else row.cpu.free_in_all
-    memset(trial.singles, 0, pod.containers * sizeof(uint64_t))
+    memset(trial.singles, 0, 2 * pod.containers * sizeof(uint64_t))     # and `lone`
     for index in range(pod.types):
         trial.type[index] = -1 if pod.type[index] < 0 or row.memory == NULL else row.type_of[pod.type[index]]
     for index in range(pod.resources):
@@ -209,21 +210,28 @@ cdef inline int64_t* memory_at(const Trial* trial, int type) noexcept nogil:
     return trial.memory.free + trial.type[type] * trial.row.nodes
 
 
-cdef uint64_t singles_left(const Trial* trial, const Request* request, uint64_t singles) noexcept nogil:
-    """Return those of some NUMA nodes that have by themselves what a container asks for."""
-    cdef int index, nodes = trial.row.nodes
+cdef inline bint has_left(const Trial* trial, const Request* request, int node) noexcept nogil:
+    """Return whether a NUMA node has by itself what a container asks for."""
+    cdef int index
     cdef const DeviceState* devices
-    if trial.cpu != NULL and request.cpus:
-        singles &= nodes_with(trial.cpu.free, nodes, request.cpus)
+    if trial.cpu != NULL and trial.cpu.free[node] < request.cpus:
+        return False
     for index in range(request.resources):
         devices = trial.devices[request.resource[index]]
-        if devices != NULL:
-            singles &= nodes_with(devices.free, nodes, request.count[index]) if devices.layout.in_order else 0
-    if trial.memory != NULL and request.types:
-        singles &= trial.memory.alone
-        for index in range(request.types):
-            singles &= nodes_with(memory_at(trial, request.type[index]), nodes, request.size[index])
-    return singles
+        if devices != NULL and not (devices.layout.in_order and devices.free[node] >= request.count[index]):
+            return False
+    return trial.memory == NULL or not request.types or has_memory_left(trial, request, node)
+
+
+cdef inline bint has_memory_left(const Trial* trial, const Request* request, int node) noexcept nogil:
+    """Return whether a NUMA node has by itself the memory that a container asks for."""
+    cdef int index
+    if not (trial.memory.alone >> node) & 1:
+        return False
+    for index in range(request.types):
+        if memory_at(trial, request.type[index])[node] < request.size[index]:
+            return False
+    return True
 
 
 cdef bint takes_again(Trial* trial, const Request* request, bint last, Answer* answer) noexcept nogil:
@@ -235,16 +243,18 @@ cdef bint takes_again(Trial* trial, const Request* request, bint last, Answer* a
     cdef uint64_t* singles = &trial.singles[request.same_as - 1]
     cdef uint64_t mask
     cdef int index, node
-    if singles[0]:
-        singles[0] = singles_left(trial, request, singles[0])
-    if not singles[0]:
+    while singles[0]:
+        mask = best_of_singles(trial, singles[0])
+        node = lowest(mask)
+        if has_left(trial, request, node):
+            break
+        singles[0] ^= mask
+    else:
         return False
-    mask = best_of_singles(trial, singles[0])
     answer.affinity |= mask
     answer.asked |= mask
     if last:
         return True
-    node = lowest(mask)
     for index in range(request.resources):
         if has_devices(trial, request.resource[index]):
             take_count(trial, request.resource[index], node, request.count[index])
@@ -912,7 +922,9 @@ cdef bint may_be_misplaced(const Trial* trial, const Request* request, const Hin
 cdef Outcome allocate_memory(Trial* trial, const Request* request, const Hint* hint, bint last) noexcept nogil:
     cdef uint64_t mask = 0 if hint.anywhere else hint.mask
     cdef Outcome outcome = ADMITTED
-    if not hint.holds_memory or hint.anywhere:
+    if hint.anywhere and not trial.holders and trial.row.nodes <= NARROW_NODES:
+        mask = lone_node(trial, request)
+    if not mask or not (hint.holds_memory or hint.anywhere):
         outcome = choose_memory_nodes(trial, request, hint, last, &mask)
     if last or outcome != ADMITTED:
         return outcome
@@ -926,13 +938,28 @@ cdef Outcome allocate_memory(Trial* trial, const Request* request, const Hint* h
     return take_memory_of(trial, request, mask)
 
 
+cdef inline uint64_t lone_node(Trial* trial, const Request* request) noexcept nogil:
+    """Return the mask of the lowest NUMA node that has a container's memory by itself; 0: none has.
+
+    Nothing is narrower, or preferred before the lowest. What containers take leaves fewer such nodes, so that one that
+    asks what an earlier one asked looks only at those that were left for that one.
+    """
+    cdef uint64_t* lone = &trial.lone[request.same_as - 1]
+    cdef MemoryRequest memory
+    if not lone[0]:
+        read_memory_request(trial, request, &memory)
+        lone[0] = lone_nodes_with(trial.memory, &memory)
+    while lone[0] and not has_memory_left(trial, request, lowest(lone[0])):
+        lone[0] &= lone[0] - 1
+    return lone[0] & (~lone[0] + 1)
+
+
 cdef Outcome choose_memory_nodes(
     const Trial* trial, const Request* request, const Hint* hint, bint last, uint64_t* mask
 ) noexcept nogil:
     """Choose the NUMA nodes that give a container's memory; the last container's need not be known."""
     cdef MemoryRequest memory
     cdef MemoryHints hints
-    cdef uint64_t lone
     read_memory_request(trial, request, &memory)
     hints.state = trial.memory
     hints.request = &memory
@@ -940,11 +967,6 @@ cdef Outcome choose_memory_nodes(
     hints.donor_count = trial.holders
     if trial.row.nodes > NARROW_NODES and (hint.anywhere or not holds_memory(trial.memory, &memory, mask[0])):
         return UNDECIDED  # it takes a search to find the best hint
-    if hint.anywhere and not trial.holders:
-        lone = lone_nodes_with(trial.memory, &memory)
-        if lone:  # nothing is narrower, or preferred before the lowest
-            mask[0] = lone & (~lone + 1)
-            return ADMITTED
     if last and not hint.preferred and not trial.holders:
         if hint.anywhere or not holds_memory(trial.memory, &memory, mask[0]):  # then any hint will do
             return ADMITTED if has_memory_hint(trial.memory, &memory, mask[0]) else UNEXPECTED_ADMISSION_ERROR

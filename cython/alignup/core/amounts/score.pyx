@@ -93,14 +93,12 @@ cdef double by_nodes(const NodeRow* row, uint64_t mask, bint aligned) noexcept n
     return score + (NODE_PRICE // 2 if row.sums[mask] == row.nearest[count] else 0)
 
 
-cdef double variance(const double* values, int count) noexcept nogil:
+cdef inline double variance(const double* values, int count, double mean) noexcept nogil:
     """Return the variance of a sample; of a single value it is 0."""
-    cdef double mean = 0, total = 0
+    cdef double total = 0
     cdef int index
     if count < 2:
         return 0
-    for index in range(count):
-        mean += values[index] / count
     for index in range(count):
         total += (values[index] - mean) * (values[index] - mean)
     return total / (count - 1)
@@ -136,5 +134,5 @@ cdef double score_of(
     if not count:
         return HIGHEST
     if strategy == BALANCED_ALLOCATION:
-        return HIGHEST * (1 - variance(shares, count))
+        return HIGHEST * (1 - variance(shares, count, total / count))
     return HIGHEST * (total if strategy == MOST_ALLOCATED else count - total) / count

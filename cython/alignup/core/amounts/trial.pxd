@@ -116,6 +116,7 @@ cdef struct Trial:
     # What a container got from a single NUMA node, one that asks the same can get as a count, too. See `takes_again`.
     bint repeats
     uint64_t* singles               # [containers] `Hint.singles`, by the first container that asks the same
+    uint64_t* lone                  # [containers] the nodes that had a container's memory alone, likewise
     # Without a policy nobody asks where anything is: sums are enough.
     bint sums_only
     int64_t cpus_left
