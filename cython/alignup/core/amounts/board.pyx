@@ -184,7 +184,7 @@ cdef int64_t mask_of_nodes_with(const int64_t* amounts, int nodes, int64_t least
     return -1 if total < least else mask
 
 
-# The states of nodes lie apart, and waiting for them costs much, so the processor is asked for them ahead: in two
+# The states of nodes lie apart, and waiting for them costs much, so the processor is asked for them ahead: in three
 # steps, since what a state points to is known only when the state is there.
 
 cdef extern from *:
@@ -222,19 +222,41 @@ cdef inline void prefetch_states(const NodeRow* row, const PodRequest* pod) noex
 
 
 cdef inline void prefetch_amounts(const NodeRow* row, const PodRequest* pod) noexcept nogil:
-    """Ask for what the states of a node point to, but not for their layouts, which other nodes share."""
+    """Ask for what the states of a node point to."""
     cdef int index
     cdef const DeviceState* devices
     if row.cpu != NULL:
+        prefetch_all(row.cpu.layout, row.cpu.layout + 1)
         prefetch_all(row.cpu.given, row.cpu.free + row.nodes)
-    if row.memory != NULL and pod.containers > 1:
-        prefetch_all(row.memory.free, row.memory.lone_users + row.nodes)
-    elif row.memory != NULL:
-        prefetch_all(row.memory.free, row.memory.free + row.nodes)
+    if row.memory != NULL:
+        prefetch_all(row.memory.layout, row.memory.layout + 1)
+        if pod.containers > 1:      # what they take is taken from a copy of everything
+            prefetch_all(row.memory.free, row.memory.lone_users + row.nodes)
+        else:
+            prefetch_all(row.memory.free, row.memory.free + row.nodes)
     for index in range(pod.resources):
         devices = row.devices[pod.resource[index]]
         if devices != NULL:
+            prefetch_all(devices.layout, devices.layout + 1)
             prefetch_all(devices.given, devices.free + row.nodes)
+
+
+cdef inline void prefetch_layouts(const NodeRow* row, const PodRequest* pod) noexcept nogil:
+    """Ask for what every decision reads of a node's layouts; nodes of one shape share them."""
+    cdef int index
+    cdef const DeviceState* devices
+    if row.cpu != NULL:
+        prefetch(row.cpu.layout.largest_sums)
+        prefetch(row.cpu.layout.groups)
+        prefetch(row.cpu.layout.allocatable_count)
+    if row.memory != NULL:
+        prefetch(row.memory.layout.largest_sums)
+        prefetch(row.memory.layout.allocatable)
+    for index in range(pod.resources):
+        devices = row.devices[pod.resource[index]]
+        if devices != NULL:
+            prefetch(devices.layout.largest_sums)
+            prefetch(devices.layout.totals)
 
 
 cdef inline void prefetch_state(const NodeRow* row, Resource resource) noexcept nogil:
@@ -559,8 +581,10 @@ cdef class Board:
                 if index + AHEAD < stop:
                     later = index + AHEAD if nodes is None else nodes[index + AHEAD]
                     prefetch_states(&self.rows[later], &job.pod)
-                    later = index + AHEAD // 2 if nodes is None else nodes[index + AHEAD // 2]
+                    later = index + 2 * AHEAD // 3 if nodes is None else nodes[index + 2 * AHEAD // 3]
                     prefetch_amounts(&self.rows[later], &job.pod)
+                    later = index + AHEAD // 3 if nodes is None else nodes[index + AHEAD // 3]
+                    prefetch_layouts(&self.rows[later], &job.pod)
                 changes = NULL if at_rest else self.rows[node].changes
                 if changes != NULL:
                     before = first_look(changes)
