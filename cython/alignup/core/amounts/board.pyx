@@ -11,7 +11,6 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from alignup.core.amounts.changes cimport Changes, first_look, second_look
-from alignup.core.amounts.cpu_allocation cimport CpuState
 from alignup.core.amounts.cpu_ledger cimport CpuLedger
 from alignup.core.amounts.device_allocation cimport DeviceState
 from alignup.core.amounts.device_ledger cimport DeviceLedger
@@ -19,7 +18,7 @@ from alignup.core.amounts.judge cimport (
     asks_for_anything, judge_row, place_scratch, scratch_bytes, start_trial, widen,
 )
 from alignup.core.amounts.memory_ledger cimport MemoryLedger
-from alignup.core.amounts.memory_state cimport MOST_TYPES, MemoryState
+from alignup.core.amounts.memory_state cimport MOST_TYPES
 from alignup.core.amounts.score cimport score_of
 from alignup.core.amounts.trial cimport MOST_RESOURCES, POLICY_BEST_EFFORT, NodeRow, PodRequest, Request, Trial
 from alignup.core.bits cimport NARROW_NODES, WIDEST, all_nodes, popcount
