@@ -38,8 +38,8 @@ def command(
     source: inputs.NodeSource = options.all_of(inputs.NodeSource),
     version: KubeletVersion | None = options.kubelet_version,
     chosen: str | None = options.value(
-        "Explain this pod of the input only, or of the node's rejected ones; without an input, of the cluster that "
-        "kubectl would ask (see `alignup why`).",
+        "Explain this pod of the input only, beside those before it (a rejected one: beside all others), or of the "
+        "node's rejected ones; without an input, of the cluster that kubectl would ask (see `alignup why`).",
         "--pod",
         metavar="NAMESPACE/NAME",
     ),
@@ -143,6 +143,8 @@ class Explained(NamedTuple):
 def explained(node: Node, asked: inputs.AskedPods) -> Iterator[Explained]:
     """Explain each pod and then admit it, and after all of them those that their kubelet rejected."""
     last: tuple[Pod, Admission, Explanation] | None = None
+    for pod in asked.before:
+        node.admit(pod)
     for pod in asked.pods:
         if last is not None and same_refusal(last, (pod, node.try_admit(pod), None)):
             explanation = replace(last[2], pod=f"{pod.namespace}/{pod.name}", uid=pod.uid)

@@ -278,6 +278,8 @@ class AskedPods(Record):
     """Those that are on the node already, as the node knows them."""
     rejected: tuple[PodDocument, ...] = ()
     """Those that their kubelet rejected, newest first."""
+    before: tuple[Pod, ...] = ()
+    """Those of the input that nobody asks about, and that come before the one that is asked about."""
 
 
 class LoadedNode(Record):
@@ -374,7 +376,7 @@ def asked_pods(
         names: of the files.
         source: the options of the command.
         loaded: the node; pods that it has already are told apart.
-        chosen: `namespace/name` of the only pod that is wanted, or its name; None: all.
+        chosen: `namespace/name` of the only pod that is asked about, or its name; None: all.
         rejected: return those that their kubelet rejected, too; False: they are ignored, as all that have ended.
 
     Raises:
@@ -391,22 +393,42 @@ def asked_pods(
         found = [one for one in read_pod_documents(loaded.pod_list, "pods.json") if one.was_rejected]
     else:
         found = read_pods(names)
-    if chosen is not None:
-        listed = [f"{one.pod.namespace}/{one.pod.name}" for one in found]
-        found = [one for one, name in zip(found, listed, strict=True) if chosen in {one.pod.name, name}]
-        if not found:
-            kind = "rejected pod" if of_node else "pod"
-            raise InputError(f"no {kind} {chosen!r} is in the input, which has {some_of(listed, 8) or 'none'}")
     node_name = source.node_name or (loaded.node.node_object.name if loaded.node.node_object else None) or None
+    wanted = {one.pod.uid for one in found}
+    if chosen is not None:
+        named = documents_named(chosen, found, "rejected pod" if of_node else "pod")
+        wanted = {one.pod.uid for one in named}
+        found = [one for one in found if one.pod.uid in wanted or not one.has_ended]
+        node_name = node_name or named[-1].node_name or None
     kept = live_pods(found, node_name, rejected=rejected)
     known = {one.uid: one for one in loaded.node.pods}
-    there = tuple(known[one.pod.uid] for one in kept if one.pod.uid in known)
+    there = tuple(known[one.pod.uid] for one in kept if one.pod.uid in known and one.pod.uid in wanted)
     ended = sorted((one for one in kept if one.was_rejected), key=lambda one: one.started or one.created, reverse=True)
-    others = (one for one in kept if one.pod.uid not in known and not one.was_rejected)
-    asked = AskedPods(tuple(expanded(others, source.replicas)), there, tuple(ended))
-    if asked == AskedPods():
+    others = [one for one in kept if one.pod.uid not in known and not one.was_rejected]
+    places = [place for place, one in enumerate(others) if one.pod.uid in wanted]
+    before = others[: places[-1]] if places else others
+    asked = AskedPods(
+        tuple(expanded((others[place] for place in places), source.replicas)),
+        there,
+        tuple(ended),
+        before=tuple(expanded(one for one in before if one.pod.uid not in wanted)),
+    )
+    if not (asked.pods or asked.there or asked.rejected):
         raise InputError("no pod is left" if found else f"no pod of {source.kubelet_node} was rejected")
     return asked
+
+
+def documents_named(name: str, documents: Sequence[PodDocument], kind: str) -> list[PodDocument]:
+    """Return the documents of the pod `namespace/name` or `name`.
+
+    Raises:
+        InputError: there is none; `kind` says what was looked for.
+    """
+    listed = [f"{one.pod.namespace}/{one.pod.name}" for one in documents]
+    named = [one for one, full in zip(documents, listed, strict=True) if name in {one.pod.name, full}]
+    if not named:
+        raise InputError(f"no {kind} {name!r} is in the input, which has {some_of(listed, 8) or 'none'}")
+    return named
 
 
 def asked_resizes(names: Sequence[str], source: NodeSource, loaded: LoadedNode) -> list[Resize]:

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from alignup.cli.program import program
@@ -235,6 +237,30 @@ def test_a_pod_that_died_is_explained_after_those_that_live(tmp_path: Path) -> N
     ]
     chosen = run("--json", "--pod", "default/dead2", str(file))
     assert [json.loads(one)["pod"] for one in chosen.stdout.splitlines()] == ["default/dead2"]
+
+
+@given(
+    cpus=st.lists(st.integers(1, 8), min_size=1, max_size=6),
+    dead_at=st.sets(st.integers(0, 5)),
+    which=st.integers(0, 5),
+)
+def test_one_pod_is_explained_as_it_is_among_all(
+    tmp_path_factory: pytest.TempPathFactory, cpus: list[int], dead_at: set[int], which: int
+) -> None:
+    """Pods of the input that are not asked about hold what they hold all the same; those that ended are not told."""
+    items = [
+        dead(f"p{n}", str(count)) if n in dead_at else pod(f"p{n}", cpu=str(count)) for n, count in enumerate(cpus)
+    ]
+    name = f"default/p{which % len(cpus)}"
+    file = tmp_path_factory.mktemp("l") / "l.json"
+    file.write_text(json.dumps({"kind": "List", "items": items}))
+    among = [json.loads(one) for one in run("--json", str(file)).stdout.splitlines()]
+    items.append(dead("over", "1", phase="Succeeded"))
+    file.write_text(json.dumps({"kind": "List", "items": items}))
+    alone = run("--json", "--pod", name, str(file))
+
+    assert [json.loads(one) for one in alone.stdout.splitlines()] == [one for one in among if one["pod"] == name]
+    assert alone.stderr == ""
 
 
 def test_pods_that_ended_otherwise_are_said(alignup, write) -> None:
