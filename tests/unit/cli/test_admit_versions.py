@@ -65,6 +65,15 @@ def test_people_see_what_differs(alignup, write) -> None:
     assert "default/web: the same, admitted, c0:" in ended.out
 
 
+def test_the_only_release_that_starts_is_named(alignup, write) -> None:
+    config, pod = write("k.json", json.dumps(STRICT)), write("p.json", json.dumps(POD))
+
+    ended = alignup(*ARTICLE, "--config", config, "--kubelet-version", "1.31,1.34", pod)
+
+    assert "kubelet 1.31 would not start" in ended.out
+    assert "default/web:\n  1.34: admitted, c0:" in ended.out
+
+
 def test_a_configuration_has_the_default_gates_of_its_release(alignup, write) -> None:
     config, pod = write("k.json", json.dumps(ALPHA)), write("p.json", json.dumps(POD))
 
