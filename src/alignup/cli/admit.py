@@ -301,8 +301,7 @@ def same_refusal(one: tuple[Pod, Admission, object], other: tuple[Pod, Admission
     return (
         not (first or second)
         and (first.reason, first.message) == (second.reason, second.message)
-        and pod.namespace == other_pod.namespace
-        and pod.all_containers == other_pod.all_containers
+        and pod.renamed(name=other_pod.name, uid=other_pod.uid) == other_pod
     )
 
 

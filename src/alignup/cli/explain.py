@@ -16,7 +16,6 @@ from alignup.cli.explain_view import explanation_dict, show_explanation, show_no
 from alignup.cli.failures import need_extra
 from alignup.cli.terminal import print_json
 from alignup.errors import one_line
-from alignup.records import replace
 from alignup.text.byte_sizes import counted
 
 if TYPE_CHECKING:
@@ -147,7 +146,7 @@ def explained(node: Node, asked: inputs.AskedPods) -> Iterator[Explained]:
         node.admit(pod)
     for pod in asked.pods:
         if last is not None and same_refusal(last, (pod, node.try_admit(pod), None)):
-            explanation = replace(last[2], pod=f"{pod.namespace}/{pod.name}", uid=pod.uid)
+            explanation = last[2].of_alike(pod)
             is_alike = True
         else:
             explanation, is_alike = node.explain(pod), False

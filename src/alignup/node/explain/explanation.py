@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.kubernetes.pod_requests import is_pinned_memory
-from alignup.records import Record, field, json_fields, json_of
+from alignup.records import Record, field, json_fields, json_of, replace
 from alignup.topology_manager.admission import ContainerAllocation, affinity_dict
 
 if TYPE_CHECKING:
+    from alignup.kubernetes.pod import Pod
     from alignup.machine.machine import Machine
     from alignup.node.explain.product import Choice, Product
     from alignup.node.holdings import ContainerHolding, Holdings
@@ -199,6 +200,19 @@ class Explanation(Record):
     def neighbours(self) -> tuple[ContainerHolding, ...]:
         """What the containers of other pods hold."""
         return tuple(one for one in self.before.containers if one)
+
+    def of_alike(self, pod: Pod) -> Explanation:
+        """Return the explanation of a pod that differs from this one's in name and uid only."""
+        suggestions = []
+        for one in self.suggestions:
+            attempt = one.attempt
+            if "pod" in attempt:
+                manifest = attempt["pod"]
+                metadata = {**manifest["metadata"], "name": pod.name, "uid": pod.uid}
+                attempt = {**attempt, "pod": {**manifest, "metadata": metadata}}
+            suggestions.append(replace(one, attempt=attempt))
+        name = f"{pod.namespace}/{pod.name}"
+        return replace(self, pod=name, uid=pod.uid, suggestions=tuple(suggestions))
 
     def __bool__(self) -> bool:
         return self.admitted
