@@ -21,6 +21,8 @@ from alignup.agent.service import Observer, PluginCalls, PluginDevices, Service
 from alignup.errors import InputError
 from alignup.kubelet.pod_resources import Allocatable, ContainerResources, PodResources
 from alignup.kubernetes.versions import NEWEST, KubeletVersion
+from alignup.leases.evidence import find_evidence, text_of
+from alignup.leases.file import is_default_state
 from alignup.leases.ledger import Ledger, Limits
 from alignup.machine.cpuset import CPUSet
 from alignup.processes.cgroups import Cgroups, Enclosures
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 
     from alignup.leases.file import LeaseFile
     from alignup.leases.local_machine import Site
-    from alignup.leases.record import LeaseTable
+    from alignup.leases.record import LeaseRecord, LeaseTable
     from alignup.machine.machine import Machine
 
 _LOG: Final = logging.getLogger(__name__)
@@ -65,6 +67,8 @@ class AgentOptions(Record):
     """Commands get cgroups, where some can be made."""
     cgroup: Path | None = None
     """The cgroup (v2) below which they are made; None: that of each command."""
+    replaces_own_files: bool = False
+    """Users who name no file of leases ask this agent from now on: it takes over what they have from such files."""
 
 
 def run_agent(file: LeaseFile, site: Site, options: AgentOptions) -> int:
@@ -152,6 +156,8 @@ class Agent:
             server = AgentServer(options.socket, options.group, service)
             await server.start()
             stack.push_async_callback(server.stop)
+            if options.replaces_own_files:
+                self._take_from_own_files(ledger, journal, service)
             self._heed_signals()
             stack.callback(asyncio.create_task(self._look_after_file(ledger, journal, service)).cancel)
             asyncio.get_running_loop().call_later(_GRACE, service.drop_waiters)
@@ -201,14 +207,20 @@ class Agent:
                 if lease.id in ledger.leases:
                     continue
                 _LOG.error("lease %s was given beside the agent, whose file was removed", lease.name)
-                try:
-                    ledger.restore([lease], are_new=True)
-                except InputError as error:
-                    # there is no way to take it from its process
-                    _LOG.error("it is not among the agent's: %s", error)  # a sentence is enough
-                else:
-                    service.watch.watch(lease)
-                    journal.append(ledger.take_entries())
+                _adopt(lease, ledger, journal, service)
+
+    def _take_from_own_files(self, ledger: Ledger, journal: Journal, service: Service) -> None:
+        """Take over the leases that running processes have from files of their users' own.
+
+        Once the agent serves: a command that takes a lease from such a file looks after that whether it does.
+        """
+        own = text_of(self._file.path)
+        for one in find_evidence(None, of_all_users=os.geteuid() == 0):
+            lease = one.lease
+            is_own = one.state != own and is_default_state(one.state) and one.machine == self._site.identity
+            if is_own and lease.id not in ledger.leases:
+                _LOG.warning("lease %s of user %s is from %s: it is the agent's now", lease.name, lease.uid, one.state)
+                _adopt(lease, ledger, journal, service)
 
     def _fail(self, trouble: str) -> None:
         """End: what cannot be written is promised to nobody."""
@@ -253,6 +265,18 @@ class Agent:
         devices = PluginDevices(plugins, self._site.machine)
         stack.callback(devices.close)
         return devices
+
+
+def _adopt(lease: LeaseRecord, ledger: Ledger, journal: Journal, service: Service) -> None:
+    """Keep a lease that was given beside the agent."""
+    try:
+        ledger.restore([lease], are_new=True)
+    except InputError as error:
+        # there is no way to take it from its process
+        _LOG.error("it is not among the agent's: %s", error)  # a sentence is enough
+    else:
+        service.watch.watch(lease)
+        journal.append(ledger.take_entries())
 
 
 def pod_resources_of(ledger: Ledger, machine: Machine) -> tuple[list[PodResources], Allocatable]:

@@ -64,6 +64,7 @@ class Serving(options.Gathered):
             click.UsageError: options exclude each other.
         """
         from alignup.agent.agent import AgentOptions
+        from alignup.leases.source import SYSTEM_SOCKET
         from alignup.trusted_files import check_text
 
         if self.no_cgroups and self.cgroup is not None:
@@ -82,6 +83,7 @@ class Serving(options.Gathered):
             version=version,
             cgroups=not self.no_cgroups,
             cgroup=self.cgroup and self.cgroup.absolute(),
+            replaces_own_files=path == SYSTEM_SOCKET,
         )
 
 
@@ -127,7 +129,9 @@ def default_socket() -> Path:
     """Return where an agent serves: root's for the system, others' for themselves."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     if os.geteuid() == 0:
-        return Path("/run/alignup/agent.sock")
+        from alignup.leases.source import SYSTEM_SOCKET
+
+        return SYSTEM_SOCKET
     if not runtime.startswith("/"):
         raise InputError("give --socket: XDG_RUNTIME_DIR is not set")
     return Path(runtime) / "alignup" / "agent.sock"
@@ -179,6 +183,8 @@ def repair_journal(file: LeaseFile, *, writes: bool) -> None:
 def give_back(file: LeaseFile) -> None:
     """Put the leases of an agent that does not run back into its file."""
     from alignup.agent.ownership import Ownership
+    from alignup.leases.file import default_state
+    from alignup.text.byte_sizes import counted
     from alignup.trusted_files import remove
 
     with closing(Ownership(file)) as ownership:
@@ -188,7 +194,10 @@ def give_back(file: LeaseFile) -> None:
             remove(Path(socket))
         else:
             complain(f"no agent kept the leases of {file.path}; --state names the file of another one")
-    click.echo(f"{len(table.leases)} leases are in {file.path}")
+    count = len(table.leases)
+    click.echo(f"{counted(count, 'lease')} {'is' if count == 1 else 'are'} in {file.path}")
+    if table.leases and file.path != default_state():
+        complain(f"commands without --state {file.path} do not know of these, and may give the same again")
 
 
 _EXTRAS: Final = ("lease", "uid", "resource", "seconds")

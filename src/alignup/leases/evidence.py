@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from alignup.errors import AllocationError, InputError
 from alignup.leases import record
@@ -67,18 +68,19 @@ def evidence_file() -> int | None:
 
 
 def show_evidence(evidence: Evidence, descriptor: int | None) -> None:
-    """Write evidence into a file that `evidence_file` made; do nothing if there is none."""
+    """Write evidence into a file that `evidence_file` made, in place of what is there; do nothing if there is none."""
     if descriptor is not None:
-        os.write(descriptor, evidence_text(evidence).encode())
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, evidence_text(evidence).encode(), 0)
 
 
-def find_evidence(state: Path, proc: str = "/proc", *, of_all_users: bool = False) -> tuple[Evidence, ...]:
+def find_evidence(state: Path | None, proc: str = "/proc", *, of_all_users: bool = False) -> tuple[Evidence, ...]:
     """Return the leases kept in the file `state` whose processes run, by process id.
 
     Processes are believed about themselves only.
 
     Args:
-        state: the file, as an absolute path.
+        state: the file, as an absolute path; None: any, and each lease then says whose it is.
         proc: where the kernel's proc file system is.
         of_all_users: ask the processes of other users too, about leases of these; else only this user's.
     """
@@ -101,8 +103,11 @@ def find_evidence(state: Path, proc: str = "/proc", *, of_all_users: bool = Fals
                     continue
                 # children inherit the environment, and some the file
                 own = [one for one in evidence.lease.processes if one.pid == pid]
+                if state is None and evidence.lease.uid is None:
+                    evidence = replace(evidence, lease=replace(evidence.lease, uid=uid))
                 is_users = uid == os.geteuid() or uid == evidence.lease.uid
-                if evidence.state == text_of(state) and is_users and joint_liveness(own) is Liveness.RUNNING:
+                is_kept_there = state is None or evidence.state == text_of(state)
+                if is_kept_there and is_users and joint_liveness(own) is Liveness.RUNNING:
                     found[evidence.lease.id] = evidence
         if not fresh <= asked:
             time.sleep(_WAIT)

@@ -141,6 +141,11 @@ def default_state() -> Path:
     return base / "alignup" / _FILE_NAME
 
 
+def is_default_state(state: str) -> bool:
+    """Return whether some user's leases are in a file where nobody said otherwise."""
+    return Path(state).parts[-2:] == ("alignup", _FILE_NAME)
+
+
 def check_machine(table: LeaseTable, machine: MachineIdentity, where: Path) -> None:
     """Make sure that leases are of a machine.
 

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from alignup.leases.request import Claim, Request
 
 _STATE_VARIABLE: Final = "ALIGNUP_STATE"
-_SYSTEM_SOCKET: Final = Path("/run/alignup/agent.sock")
+SYSTEM_SOCKET: Final = Path("/run/alignup/agent.sock")
+"""Where the agent of all users serves: who names no file of leases asks it, as soon as it is there."""
 _LOOK: Final = 0.05
 """Seconds between looks at whether the file has changed."""
 _TRY: Final = 1.0
@@ -42,10 +43,12 @@ class FileSource:
     Args:
         file: the file.
         load_site: returns the machine, with the devices of some resources; not called before it is needed.
+        successor: the socket of the agent that takes the place of the file as soon as it is there; None: none does.
     """
 
-    def __init__(self, file: LeaseFile, load_site: Callable[[list[str]], Site]) -> None:
+    def __init__(self, file: LeaseFile, load_site: Callable[[list[str]], Site], successor: Path | None = None) -> None:
         self._file = file
+        self._successor = successor
         self._load_site = load_site
         self._site: Site | None = None
 
@@ -75,7 +78,7 @@ class FileSource:
 
         site = self._site or self._load_site([resource for resource, _ in claim.request.devices])
         try:
-            lease = acquire(self._file, site, claim, wait)
+            lease = acquire(self._file, site, claim, wait, self._successor)
         except AgentOwnsError as error:
             return self._agent(error).acquire(claim, wait)
         try:
@@ -96,6 +99,11 @@ class FileSource:
             give_back(self._file, lease)
         except AgentOwnsError as error:
             self._agent(error).give_back(lease)
+            return
+        if self._successor is not None and self._successor.exists():
+            # it has taken over what running processes had; if it has not, or cannot be asked, nothing is lost
+            with suppress(AlignupError):
+                self._agent(AgentOwnsError(str(self._file.path), str(self._successor))).give_back(lease)
 
     def overview(self) -> Leases:
         """Return all leases, and the queue.
@@ -141,7 +149,9 @@ class FileSource:
         return AgentSource(Path(error.socket), self._file.tell)
 
 
-def acquire(file: LeaseFile, site: Site, claim: Claim, wait: float | None = None) -> LeaseRecord:
+def acquire(
+    file: LeaseFile, site: Site, claim: Claim, wait: float | None = None, successor: Path | None = None
+) -> LeaseRecord:
     """Return a lease of what is claimed; it is in the file when this returns.
 
     Leases of processes that are gone are reclaimed on the way.
@@ -151,13 +161,15 @@ def acquire(file: LeaseFile, site: Site, claim: Claim, wait: float | None = None
         site: the machine.
         claim: what is asked for, and by which process.
         wait: how many seconds to wait at most until it can be had; None: not at all.
+        successor: the socket of the agent that takes the place of the file; None: none does.
 
     Raises:
+        AgentOwnsError: that agent is there, or one keeps the leases of the file.
         AllocationError: the request cannot be met, or not within that time, or its name is in use.
         InputError: the file cannot be used, or has leases of another machine.
     """
     if wait is None:
-        return _attempt(file, site, claim, queues=False)
+        return _attempt(file, site, claim, successor, queues=False)
     from alignup.processes.identity import ancestors  # noqa: PLC0415  # startup counts
 
     claim = replace(claim, ancestors=ancestors(claim.holder.pid))
@@ -166,7 +178,7 @@ def acquire(file: LeaseFile, site: Site, claim: Claim, wait: float | None = None
         while True:
             stamp = _stamp(file.path)
             try:
-                return _attempt(file, site, claim, queues=True)
+                return _attempt(file, site, claim, successor, queues=True)
             except _QueuedError as refusal:
                 if time.monotonic() >= deadline:
                     raise AllocationError(f"{refusal.detail} (waited for {wait:g} s)", refusal.reason) from None
@@ -191,10 +203,11 @@ def give_back(file: LeaseFile, lease: LeaseRecord) -> None:
         change.drop(lease.id)
 
 
-def _attempt(file: LeaseFile, site: Site, claim: Claim, *, queues: bool) -> LeaseRecord:
+def _attempt(file: LeaseFile, site: Site, claim: Claim, successor: Path | None, *, queues: bool) -> LeaseRecord:
     """Return a lease.
 
     Raises:
+        AgentOwnsError: an agent keeps the leases of the file, or takes its place.
         AllocationError: there is none now; if it `queues` and the error is a `_QueuedError`, the claim is in the queue.
     """
     ledger = _ledger(site, claim)  # before the lock, which others wait for
@@ -215,6 +228,9 @@ def _attempt(file: LeaseFile, site: Site, claim: Claim, *, queues: bool) -> Leas
         change.table = ledger.table()
         if refused is None and claim.show is not None:
             claim.show(lease, site.identity, file.path)
+        # after that: an agent that serves looks for what processes show, so that one of the two sees the other
+        if successor is not None and successor.exists():
+            raise AgentOwnsError(str(file.path), str(successor))
     if refused is not None:
         raise refused
     return lease
@@ -296,12 +312,12 @@ def open_source(
     is_named = named is not None and (state is None or str(state) == os.environ.get(_STATE_VARIABLE))
     if is_named:
         socket = named or ""
-    elif state is None and _SYSTEM_SOCKET.exists():
-        socket = str(_SYSTEM_SOCKET)
+    elif state is None and SYSTEM_SOCKET.exists():
+        socket = str(SYSTEM_SOCKET)
     else:
         socket = LeaseFile(state, tell).agent()
     if not socket:
-        return FileSource(LeaseFile(state, tell), load_site)
+        return FileSource(LeaseFile(state, tell), load_site, SYSTEM_SOCKET if state is None else None)
     from alignup.leases.agent_client import AgentSource  # noqa: PLC0415  # only where there is one
 
     if told:

@@ -10,7 +10,9 @@ import socket
 import subprocess
 import sys
 import threading
-from contextlib import suppress
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 
 import msgspec
 import pytest
@@ -26,10 +28,11 @@ from alignup.leases.agent_messages import Ask, Failed, Grant, List, decode_reply
 from alignup.leases.evidence import evidence_file, evidence_of, show_evidence
 from alignup.leases.file import AgentOwnsError, LeaseFile
 from alignup.leases.ledger import Ledger, Limits
-from alignup.leases.record import LeaseTable
+from alignup.leases.record import LeaseTable, MachineIdentity
 from alignup.leases.request import Claim, PartOf, make_request
 from alignup.leases.source import FileSource, open_source
 from alignup.processes.identity import identify
+from alignup.records import replace
 from fake_plugins import NIC, FakePlugin, report, short_folder
 from leasing import Placer
 
@@ -496,6 +499,75 @@ def test_beside_an_agent_whose_file_somebody_removes_nothing_is_given(folder, mo
         assert {held.id, beside.id} == {known.lease.id for known in client(folder).overview().leases}
         assert not held.cpus & beside.cpus
         eventually((folder / "leases.json").exists)
+
+
+def own_machine():
+    """Return the machine of the tests, but of no other test: all of them see the processes of all."""
+    found = leasing.site()
+    return replace(found, identity=MachineIdentity(uuid.uuid4().hex, found.identity.description))
+
+
+@pytest.fixture
+def shown():
+    """What `show` of a claim is to be, and the file in memory that it writes."""
+    evidence = evidence_file()
+    yield lambda *shown: show_evidence(evidence_of(*shown), evidence)
+    os.close(evidence)
+
+
+@pytest.mark.parametrize("name", ["alignup/leases.json", "elsewhere/leases.json"])
+def test_what_users_have_from_their_own_files_is_the_agent_s_who_takes_their_place(folder, shown, name):
+    """A file that somebody named stays as it is, and who named it goes on with it."""
+    site = own_machine()
+    socket = folder / "agent.sock"
+    files = FileSource(LeaseFile(folder / name, pytest.fail), lambda _: site, socket)
+    lease = files.acquire(claim(show=shown, cpus=2)).lease
+    with running_agent(folder, site, replaces_own_files=True):
+        known = [one.lease for one in client(folder).overview().leases]
+        assert known == ([msgspec.structs.replace(lease, uid=os.geteuid())] if "alignup" in name else [])
+        if known:
+            others = client(folder).acquire(claim(cpus=2)).lease
+            assert not others.cpus & lease.cpus
+            client(folder).give_back(others)
+        assert files.acquire(claim(cpus=2)).agent == str(socket)
+        files.give_back(lease)
+        assert lease.id not in {one.lease.id for one in client(folder).overview().leases}
+        assert lease not in LeaseFile(folder / name, pytest.fail).read().leases
+
+
+def test_who_waits_in_a_file_is_given_by_the_agent_that_takes_its_place(folder, shown):
+    site = own_machine()
+    state = folder / "alignup" / "leases.json"
+    files = FileSource(LeaseFile(state, pytest.fail), lambda _: site, folder / "agent.sock")
+    before = files.acquire(claim(show=shown, cpus=16)).lease
+    found = []
+    with ThreadPoolExecutor() as pool:
+        pool.submit(lambda: found.append(files.acquire(claim(cpus=1), LONG)))
+        eventually(lambda: LeaseFile(state, pytest.fail).read().waiting)
+        with running_agent(folder, site, replaces_own_files=True):
+            eventually(lambda: client(folder).overview().waiting)
+            files.give_back(before)
+            eventually(lambda: found)
+            assert found[0].agent == str(folder / "agent.sock")
+    assert LeaseFile(state, pytest.fail).read().waiting == ()
+
+
+def test_a_lease_of_a_file_counts_only_if_no_agent_came_while_it_was_taken(folder, shown):
+    """Either the agent sees what the process shows, or the process sees the agent."""
+    site = own_machine()
+    state = folder / "alignup" / "leases.json"
+    files = FileSource(LeaseFile(state, pytest.fail), lambda _: site, folder / "agent.sock")
+    with ExitStack() as stack:
+
+        def show(*words):
+            if not (folder / "agent.sock").exists():
+                stack.enter_context(running_agent(folder, site, replaces_own_files=True))
+            shown(*words)
+
+        grant = files.acquire(claim(show=show, cpus=2))
+        assert grant.agent == str(folder / "agent.sock")
+        assert [one.lease for one in client(folder).overview().leases] == [grant.lease]
+        assert LeaseFile(state, pytest.fail).read().leases == ()
 
 
 @pytest.mark.parametrize("is_shown", [True, False])

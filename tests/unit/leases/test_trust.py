@@ -144,7 +144,7 @@ def test_the_largest_amounts_are_read(tmp_path):
 
 def test_the_system_s_socket_is_not_believed_for_its_name(served, monkeypatch):
     monkeypatch.delenv("ALIGNUP_AGENT", raising=False)
-    monkeypatch.setattr("alignup.leases.source._SYSTEM_SOCKET", Path(served))
+    monkeypatch.setattr("alignup.leases.source.SYSTEM_SOCKET", Path(served))
     monkeypatch.setattr(module, "peer", lambda _: (1, SOMEBODY))
     with pytest.raises(InputError, match="user 12345 serves it"):
         open_source(None, pytest.fail).overview()
