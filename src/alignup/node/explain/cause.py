@@ -196,11 +196,15 @@ def without_requests(pod: Pod, container: str | None, resources: Collection[str]
         resources: the resources.
     """
 
+    def kept(requests: Mapping[str, int]) -> dict[str, int]:
+        return {name: amount for name, amount in requests.items() if name not in resources}
+
     def strip(one: Container) -> Container:
         if container not in (None, one.name):
             return one
         return replace(
             one,
+            requests=kept(one.requests),
             exclusive_cpus=0 if "cpu" in resources else one.exclusive_cpus,
             memory=tuple(item for item in one.memory if item[0] not in resources),
             devices=tuple(item for item in one.devices if item[0] not in resources),
@@ -217,4 +221,7 @@ def without_requests(pod: Pod, container: str | None, resources: Collection[str]
         exclusive_cpus=cpus,
         memory=memory,
         devices=devices,
+        constraints=replace(
+            pod.constraints, requests=kept(pod.constraints.requests), overhead=kept(pod.constraints.overhead)
+        ),
     )

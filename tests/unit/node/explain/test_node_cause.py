@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES as POLICIES
 from alignup.node import Node
 from machines import machine_of
 
@@ -43,6 +46,21 @@ def test_too_little_is_left_on_the_node() -> None:
         "request 3 cpu instead of 5",
         "remove pod default/a, which requests 4 cpu",
     }
+
+
+@given(
+    cpu=st.integers(1, 30),
+    memory=st.integers(1, 200),
+    overhead=st.integers(0, 20),
+    limits=st.booleans(),
+    policy=st.sampled_from(POLICIES),
+)
+def test_no_cause_is_told_twice(cpu: int, memory: int, overhead: int, limits: bool, policy: str) -> None:
+    """What a pod requests of the node as a whole counts whether its managers give it or not."""
+    asked = pod(cpu=str(cpu), memory=f"{memory}Gi", limits=limits, overhead={"cpu": str(overhead)})
+    cause = node(topologyManagerPolicy=policy).explain(asked).cause
+    assert cause.count("too little is left on the node as a whole") <= 1
+    assert len(set(cause.split("; besides, "))) == len(cause.split("; besides, "))
 
 
 def test_what_is_suggested_helps() -> None:
