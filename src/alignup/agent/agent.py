@@ -28,6 +28,7 @@ from alignup.machine.cpuset import CPUSet
 from alignup.processes.cgroups import Cgroups, Enclosures
 from alignup.processes.watch import ProcessWatch
 from alignup.records import Record, field
+from alignup.text.byte_sizes import counted
 from alignup.topology_manager.admission import MemoryBlock
 from alignup.trusted_files import check_free, check_text, system_errors
 
@@ -161,10 +162,10 @@ class Agent:
             self._heed_signals()
             stack.callback(asyncio.create_task(self._look_after_file(ledger, journal, service)).cancel)
             asyncio.get_running_loop().call_later(_GRACE, service.drop_waiters)
-            _LOG.info("serving %s with %d leases", options.socket, len(ledger.leases))
+            _LOG.info("serving %s with %s", options.socket, counted(len(ledger.leases), "lease"))
             settle_memory()
             self.is_ready.set()
-            tell_systemd(f"READY=1\nSTATUS={len(ledger.leases)} leases taken over")
+            tell_systemd(f"READY=1\nSTATUS={counted(len(ledger.leases), 'lease')} taken over")
             await self._end.wait()
             tell_systemd("STOPPING=1")
         return self._status
