@@ -123,13 +123,16 @@ class AllocationError(AlignupError, RuntimeError):
     """Raised by a provider's `allocate` when it cannot meet the request.
 
     `reason` is the reason in the pod's status (`UnexpectedAdmissionError`, `SMTAlignmentError`), `detail` a sentence
-    about the cause.
+    about the cause, and `resources` those of which too little is left, as far as the provider tells.
     """
 
-    def __init__(self, detail: str, reason: str = "UnexpectedAdmissionError") -> None:
+    def __init__(
+        self, detail: str, reason: str = "UnexpectedAdmissionError", *, resources: tuple[str, ...] = ()
+    ) -> None:
         super().__init__(detail)
         self.detail = one_line(detail)
         self.reason = reason
+        self.resources = resources
 
 
 class PodExistsError(AlignupError, ValueError):

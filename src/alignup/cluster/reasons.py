@@ -17,8 +17,7 @@ from alignup.errors import ConfigError
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.kubernetes.pod_requests import is_pinned_memory
 from alignup.machine.bits import bit_numbers
-from alignup.node.explain.cause import MOST_CAUSES, cause_of, without_requests
-from alignup.node.explain.trial import tried
+from alignup.node.explain.cause import MOST_CAUSES, without_requests
 from alignup.providers.cpu.provider import SMT_ALIGNMENT_ERROR
 from alignup.records import Record
 from alignup.topology_manager.refusal_message import Offer, kind_of
@@ -106,7 +105,7 @@ def told_by(node: Node, pod: Pod, refusal: Refusal | None = None) -> str:
         if refusal is None or (parts and refusal.container != where):
             break
         where = refusal.container
-        words, resources = _brief(node, asked, refusal)
+        words, resources = _brief(node, refusal)
         parts.append(words)
         fewer = without_requests(asked, where, resources)
         if not resources or fewer == asked:
@@ -115,7 +114,7 @@ def told_by(node: Node, pod: Pod, refusal: Refusal | None = None) -> str:
     return "; ".join(dict.fromkeys(parts))
 
 
-def _brief(node: Node, pod: Pod, refusal: Refusal) -> tuple[str, Sequence[str]]:
+def _brief(node: Node, refusal: Refusal) -> tuple[str, Sequence[str]]:
     """Return one cause in a few words, and the resources that it blames."""
     if refusal.detail and not refusal.provider:
         exclusive = refusal.reason == REASONS[_AFFINITY]
@@ -123,7 +122,7 @@ def _brief(node: Node, pod: Pod, refusal: Refusal) -> tuple[str, Sequence[str]]:
     if refusal.reason == SMT_ALIGNMENT_ERROR:
         return _WHOLE_CORES, ("cpu",)
     if refusal.detail:
-        blamed = cause_of(tried(node, pod), refusal).resources
+        blamed = refusal.resources
         what = f"{_and(_shorts(blamed))} " if blamed else ""
         return f"too little {what}is left to allocate", blamed
     kind, offers = kind_of(refusal)

@@ -61,4 +61,4 @@ def check_shared_pool(pod: Pod, total: Mapping[str, int]) -> None:
         AllocationError: it is one.
     """
     if cause := empty_shared_pool(pod, total):
-        raise AllocationError(cause, EMPTY_POD_SHARED_POOL_ERROR)
+        raise AllocationError(cause, EMPTY_POD_SHARED_POOL_ERROR, resources=tuple(total))

@@ -61,7 +61,7 @@ class Refusal(Record):
     """The name of the provider that failed; empty when the policy refused, or the provider has no name. `KUBELET`: the
     providers admitted the pod, and the kubelet's own checks refused it."""
     resources: tuple[str, ...] = field(default=(), compare=False)
-    """Of a refusal by the kubelet's own checks: the resources of which the node as a whole has too little left."""
+    """Those of which too little is left, where a provider failed or the kubelet's own checks refused the pod."""
 
     def __deepcopy__(self, _memo: object) -> Refusal:
         return self
@@ -109,7 +109,7 @@ def failed(
     """Return the refusal of a container, or with None of the pod as a whole, that a provider could not allocate for."""
     name = getattr(provider, "name", "")
     concerned = None if container is None else container.name
-    return Refusal(error.reason, error.detail, concerned, best=affinity, provider=name)
+    return Refusal(error.reason, error.detail, concerned, best=affinity, provider=name, resources=error.resources)
 
 
 def merged(

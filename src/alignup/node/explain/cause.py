@@ -15,11 +15,10 @@ from alignup.kubernetes.pod_requests import effective_request, is_pinned_memory
 from alignup.node.explain.manifests import asked_by
 from alignup.node.explain.trial import Question, Trial, tried
 from alignup.providers.cpu.provider import SMT_ALIGNMENT_ERROR
-from alignup.providers.memory.provider import lacking
 from alignup.providers.pod_pool import empty_shared_pool
 from alignup.records import Record, replace
 from alignup.text.byte_sizes import amount_in, counted, shared_unit
-from alignup.topology_manager.refusal_account import MemoryAccount, in_words
+from alignup.topology_manager.refusal_account import in_words
 from alignup.topology_manager.refusal_message import LIMIT_REACHED, Amounts, cause, kind_of
 
 if TYPE_CHECKING:
@@ -137,27 +136,22 @@ def _empty_pool(trial: Trial, question: Question) -> Cause | None:
 
 def _of_allocation(trial: Trial, question: Question, refusal: Refusal) -> Cause:
     """Return why a provider could not allocate."""
-    container = next((one for one in trial.pod.all_containers if one.name == refusal.container), trial.pod)
-    if question.failed == "memory":
-        accounts = {name: one for name, one in question.failed_accounts.items() if isinstance(one, MemoryAccount)}
-        return Cause(refusal.detail, "allocation", tuple(lacking(accounts)) or tuple(dict(container.memory)))
+    blamed, words = refusal.resources, refusal.detail
     if refusal.reason == SMT_ALIGNMENT_ERROR:
-        request, words = container.exclusive_cpus, refusal.detail
+        container = next((one for one in trial.pod.all_containers if one.name == refusal.container), trial.pod)
+        request = container.exclusive_cpus
         if request % trial.cpus_per_core:
             words = (
                 f"{request} cpu asked, and the CPU manager's option full-pcpus-only gives only whole cores "
                 f"of {trial.cpus_per_core} CPUs"
             )
-        return Cause(words, "whole cores", ("cpu",))
+        return Cause(words, "whole cores", blamed)
     if question.failed == "cpu":
-        words = in_words(question.failed_accounts).get("cpu", refusal.detail)
-        return Cause(f"not enough cpu is free: {words}", "allocation", ("cpu",))
-    if question.failed == "devices":
-        named = tuple(name for name in dict(container.devices) if name in refusal.detail.split())
-        _, short, account = refusal.detail.partition(" are free: ")
-        sentence = f"not enough {named[0]} is free: {account}" if short and len(named) == 1 else refusal.detail
-        return Cause(sentence, "allocation", named or tuple(dict(container.devices)))
-    return Cause(refusal.detail, "allocation")
+        words = f"not enough cpu is free: {in_words(question.failed_accounts).get('cpu', words)}"
+    elif question.failed == "devices":
+        _, short, account = words.partition(" are free: ")
+        words = f"not enough {blamed[0]} is free: {account}" if short and len(blamed) == 1 else words
+    return Cause(words, "allocation", blamed)
 
 
 MOST_CAUSES: Final = 8

@@ -241,6 +241,7 @@ def _hand_out(
         names = ", ".join(str(nodes[i].id) for i in plan.nodes)
         raise AllocationError(
             f"NUMA nodes {names} were to give {plan.share} CPUs each and {count} together, "
-            f"and have given {taken.bit_count()}"
+            f"and have given {taken.bit_count()}",
+            resources=("cpu",),
         )
     return taken

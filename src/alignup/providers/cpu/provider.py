@@ -261,7 +261,7 @@ class CpuProvider:
         mask = affinity.affinity
         cpus = self.ledger.allocate(request, reusable, None if mask is None else int(mask), self._distribute)
         if isinstance(cpus, CpuShortage):
-            raise AllocationError(self._too_few(self._free() | reusable, request))
+            raise AllocationError(self._too_few(self._free() | reusable, request), resources=("cpu",))
         return cpus
 
     def release(self, pod_uid: str, container_name: str) -> None:
@@ -359,11 +359,13 @@ class CpuProvider:
                 f"{request} CPUs are not a multiple of the {capacity.topology.cpus_per_core} CPUs of a core "
                 "(full-pcpus-only)",
                 SMT_ALIGNMENT_ERROR,
+                resources=("cpu",),
             )
         free = capacity.shareable & ~self.ledger.given & ~capacity.reserved_cores
         raise AllocationError(
             f"{self._too_few(free, request)}; cores with a reserved CPU do not count (full-pcpus-only)",
             SMT_ALIGNMENT_ERROR,
+            resources=("cpu",),
         )
 
     def account(self, pod: Pod, container: Container | None) -> Mapping[str, Callable[[], str]]:

@@ -146,7 +146,8 @@ class DevicePool:
                 if chosen.cause == "too few"
                 else f"no device of {self.resource} is healthy"
             )
-            raise AllocationError(f"{what}: {self.account(request, self.ledger.free)}")
+            account = self.account(request, self.ledger.free)
+            raise AllocationError(f"{what}: {account}", resources=(self.resource,))
         return chosen
 
     def _advised(self, choice: int, chosen: int, request: int) -> int:
@@ -159,7 +160,8 @@ class DevicePool:
         try:
             answer = self.preference(self.ids(choice | chosen), self.ids(chosen), request)
         except Exception as error:
-            raise AllocationError(f"the plugin of {self.resource} has no preferred allocation: {error}") from error
+            what = f"the plugin of {self.resource} has no preferred allocation: {error}"
+            raise AllocationError(what, resources=(self.resource,)) from error
         left = request - chosen.bit_count()
         for identity in answer:
             bit = self._inventory.bit_of.get(identity, 0) & choice & ~chosen

@@ -113,7 +113,8 @@ class Pairing:
             pairs = counted(len(found[0]), "pair")
             verb = "has" if len(found[0]) == 1 else "have each"
             raise AllocationError(
-                f"{pairs} of {pair.first} and {pair.second} {verb} to be on one PCIe root, {near} can be"
+                f"{pairs} of {pair.first} and {pair.second} {verb} to be on one PCIe root, {near} can be",
+                resources=(pair.first, pair.second),
             )
         return found
 

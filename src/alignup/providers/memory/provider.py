@@ -238,7 +238,7 @@ class MemoryProvider:
         donors = self._init_holdings.get(pod_uid, ())
         got = ledger.allocate(requests, donors, None if mask is None else int(mask), affinity.preferred)
         if isinstance(got, MemoryShortage):
-            raise AllocationError(self._sentence(got, pod_uid, requests) if self.says_why else got.cause)
+            raise self._error(got, pod_uid, requests)
         return got
 
     def release(self, pod_uid: str, container_name: str) -> None:
@@ -400,21 +400,26 @@ class MemoryProvider:
             kind: MemoryAccount(amount, ledger.free_of(kind), self._ids, families, ties) for kind, amount in requests
         }
 
-    def _sentence(self, got: MemoryShortage, pod_uid: str, requests: tuple[tuple[str, int], ...]) -> str:
-        """Return why the memory cannot be had."""
+    def _error(self, got: MemoryShortage, pod_uid: str, requests: Requests) -> AllocationError:
+        """Return the error that says why the memory cannot be had."""
+        if not self.says_why:
+            return AllocationError(got.cause)
+        is_bound = got.cause == "bound otherwise"
+        accounts = self._accounts(pod_uid, requests, got.mask if is_bound else 0)
+        lacking = _lacking(accounts)
         names = self._names(got.mask)
-        if got.cause == "bound otherwise":
-            told = in_words(self._accounts(pod_uid, requests, got.mask))
-            account = "; ".join(f"{kind} {words}" for kind, words in told.items())
-            return (
+        told = in_words(accounts if is_bound else lacking)
+        amounts = "; ".join(f"{kind} {words}" for kind, words in told.items())
+        if is_bound:
+            words = (
                 f"{names} cannot be used together: memory of some of them is already in use on "
-                f"another set of nodes; {account}"
+                f"another set of nodes; {amounts}"
             )
-        smallest = "smallest possible " if got.cause == "not preferred" else ""
-        accounts = self._accounts(pod_uid, requests)
-        within = f" that includes {names}" if got.mask and not any(map(_is_scarce, accounts.values())) else ""
-        amounts = "; ".join(f"{kind} {words}" for kind, words in in_words(lacking(accounts)).items())
-        return f"no {smallest}set of NUMA nodes{within} has enough memory: {amounts}"
+        else:
+            smallest = "smallest possible " if got.cause == "not preferred" else ""
+            within = f" that includes {names}" if got.mask and not any(map(_is_scarce, accounts.values())) else ""
+            words = f"no {smallest}set of NUMA nodes{within} has enough memory: {amounts}"
+        return AllocationError(words, resources=tuple(lacking))
 
     def _names(self, mask: int) -> str:
         """Return the nodes of a mask by their kernel ids, for a message."""
@@ -426,7 +431,8 @@ def _fraction_error(container: Container) -> AllocationError:
     """Return the refusal of a request with a fraction of a byte."""
     kind = container.fractional_memory
     asked = dict(container.memory)[kind]
-    return AllocationError(f"{kind} is requested with a fraction of a byte: {asked} bytes, rounded up")
+    words = f"{kind} is requested with a fraction of a byte: {asked} bytes, rounded up"
+    return AllocationError(words, resources=(kind,))
 
 
 def _divided(pod: Pod) -> dict[str, tuple[bool, Requests]]:
@@ -494,7 +500,7 @@ def _ties(holders: Iterable[tuple[int, str]], wanted: Callable[[], int], numa_no
     return tuple(found)
 
 
-def lacking(accounts: Mapping[str, MemoryAccount]) -> dict[str, MemoryAccount]:
+def _lacking(accounts: Mapping[str, MemoryAccount]) -> dict[str, MemoryAccount]:
     """Return the types that are too much by themselves; all where none is.
 
     Too much is more than is free on all nodes together; where no type is, what no set of nodes that may be used
