@@ -9,7 +9,8 @@ from libc.string cimport memcpy, memset
 
 from alignup.core.bits cimport NARROW_MASKS, is_single, popcount
 from alignup.core.bitmask cimport mask_of
-from alignup.core.narrow.family cimport drop, has, is_empty, put_hint
+from alignup.core.narrow.family cimport BY_SIZE, drop, has, is_empty, put_hint
+from alignup.core.wide.inspect import narrowest_first
 from alignup.core.wide.inspect cimport best_of_family, sample_pairs, total_of
 from alignup.core.wide.family cimport family_avoiding, listed_family
 
@@ -191,7 +192,7 @@ cdef class HintList:
         """Return the pairs of all hints."""
         cdef TopologyHint hint
         cdef list found = []
-        cdef int mask
+        cdef int place, mask
         if self.given is not None:
             for item in self.given:
                 hint = item
@@ -199,12 +200,12 @@ cdef class HintList:
             return found
         if self.wide is not None:
             return self.any_node_pairs(self.all_wide_pairs())
-        for mask in range(NARROW_MASKS):
+        for place in range(NARROW_MASKS):
+            mask = BY_SIZE[place]
             if has(self.family.preferred, mask):
                 found.append((mask, True))
             if has(self.family.other, mask):
                 found.append((mask, False))
-        found.sort(key=narrowest_first)
         return self.any_node_pairs(found)
 
     cdef list any_node_pairs(self, list found):
@@ -271,17 +272,24 @@ cdef class HintList:
     def best_containing(self, uint64_t inner):
         """Return the same as `best`, among the hints whose mask includes `inner`."""
         cdef list found
-        if self.wide is not None and self.given is None:
-            return best_of_family(self.wide, inner)
+        cdef int mask
+        if self.given is None:
+            if self.wide is not None:
+                return best_of_family(self.wide, inner)
+            mask = first_of(self.family.preferred, inner)
+            if mask >= 0:
+                return mask, True
+            mask = first_of(self.family.other, inner)
+            return (mask, False) if mask >= 0 else None
         found = [
-            (not preferred, popcount(mask), mask)
-            for mask, preferred in self.pairs()
-            if mask is not None and (<uint64_t>mask) & inner == inner
+            (not preferred, popcount(word), word)
+            for word, preferred in self.pairs()
+            if word is not None and (<uint64_t>word) & inner == inner
         ]
         if not found:
             return None
-        other, _, mask = min(found)
-        return mask, not other
+        other, _, word = min(found)
+        return word, not other
 
     def __len__(self):
         return len(self.given) if self.given is not None else len(self.pairs())
@@ -367,8 +375,13 @@ cdef bint mixes(TopologyHint hint, uint64_t avoided):
     return hint.affinity is not None and hint.affinity.word & avoided and not is_single(hint.affinity.word)
 
 
-cdef tuple narrowest_first(tuple pair):
-    return popcount(pair[0]), pair[0], not pair[1]
+cdef int first_of(const uint64_t* masks, uint64_t inner) noexcept nogil:
+    """Return the narrowest mask of a set that includes `inner`, -1 if there is none."""
+    cdef int place
+    for place in range(NARROW_MASKS):
+        if BY_SIZE[place] & inner == inner and has(masks, BY_SIZE[place]):
+            return BY_SIZE[place]
+    return -1
 
 
 # Arrays: masks, and whether each is preferred. Only these functions import numpy.

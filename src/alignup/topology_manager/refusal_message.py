@@ -139,12 +139,14 @@ def kind_of(refusal: Refusal) -> tuple[str, list[Offer]]:
     `too little`: more than all that is free. `one node`: more than one NUMA node has. `spread`: more NUMA nodes than
     on an empty machine. `conflict`: no set of NUMA nodes suits all.
     """
-    offers = blamed(refusal)
-    if impossible := [offer for offer in offers if offer.is_impossible]:
+    offers = _Offers(refusal)
+    found = offers.blamed()
+    spread = [offer for offer in found if offers.good(offer) == frozenset()]
+    if impossible := [offer for offer in spread if offer.is_impossible]:
         return "too little", impossible
-    if spread := [offer for offer in offers if offer.good(refusal.policy) == frozenset()]:
+    if spread:
         return ("one node" if refusal.policy == SINGLE else "spread"), spread
-    return "conflict", offers
+    return "conflict", found
 
 
 def cause(refusal: Refusal, numa_node_ids: Sequence[int] | None, amounts: Mapping[str, Amounts] | None = None) -> str:
@@ -326,19 +328,7 @@ def blamed(refusal: Refusal) -> list[Offer]:
     Either each of them rules out every mask by itself, or they do so together and none of them could be left out.
     An offer of several types of memory is cut to those types that are needed for that.
     """
-    offers = _Offers(refusal)
-    names = offers.names
-    alone = [name for name in names if not offers.can_agree([name])]
-    if alone:
-        return [offer for name in alone for offer in offers.cut([name])]
-    if offers.can_agree(names) or not all(offer.is_whole for offer in offers.listed):
-        return offers.listed  # too many hints to tell which could be left out, or a policy of another kind
-    needed = names
-    for name in names:
-        fewer = [other for other in needed if other != name]
-        if not offers.can_agree(fewer):
-            needed = fewer
-    return offers.cut(needed)
+    return _Offers(refusal).blamed()
 
 
 class _Offers:
@@ -349,6 +339,21 @@ class _Offers:
         self.names = [name for offer in self.listed for name in offer.resources]
         self._refusal = refusal
         self._good: dict[int, frozenset[int] | None] = {}
+
+    def blamed(self) -> list[Offer]:
+        """Return what `blamed` does."""
+        names = self.names
+        alone = [name for name in names if not self.can_agree([name])]
+        if alone:
+            return [offer for name in alone for offer in self.cut([name])]
+        if self.can_agree(names) or not all(offer.is_whole for offer in self.listed):
+            return self.listed  # too many hints to tell which could be left out, or a policy of another kind
+        needed = names
+        for name in names:
+            fewer = [other for other in needed if other != name]
+            if not self.can_agree(fewer):
+                needed = fewer
+        return self.cut(needed)
 
     def cut(self, names: Collection[str]) -> list[Offer]:
         """Return the offers as they would be if only these resources were requested."""
@@ -363,10 +368,11 @@ class _Offers:
 
     def can_agree(self, names: Collection[str]) -> bool:
         """Return whether some mask would do for these resources."""
-        masks = [good for offer in self.cut(names) if (good := self._masks(offer)) is not None]
+        masks = [good for offer in self.cut(names) if (good := self.good(offer)) is not None]
         return not masks or bool(reduce(frozenset.intersection, masks))
 
-    def _masks(self, offer: Offer) -> frozenset[int] | None:
+    def good(self, offer: Offer) -> frozenset[int] | None:
+        """Return what `Offer.good` does for the policy; None: any mask would do."""
         key = id(offer.hints)  # which the refusal keeps alive; two providers may use one name
         if key not in self._good:
             self._good[key] = offer.good(self._refusal.policy)
