@@ -296,7 +296,7 @@ class _Tally:
         """Count why a pod was refused, and what was stranded if the node had enough in sum."""
         counts = self._counts
         counts.reasons[refusal.reason] += 1
-        counts.resources.update(set(_resources_of(self._node, pod, refusal)))
+        counts.resources.update(set(_resources_of(refusal)))
         free = self._meter.in_all(self._meter.free)
         if all(amount <= free.get(resource, amount) for resource, amount in _asked(self._node, pod).items()):
             counts.fitting += 1
@@ -321,16 +321,11 @@ def _asked(node: Node, pod: Pod) -> dict[str, int]:
     return asked
 
 
-def _resources_of(node: Node, pod: Pod, refusal: Refusal) -> list[str]:
-    """Return the resources because of which a pod was refused."""
+def _resources_of(refusal: Refusal) -> Sequence[str]:
+    """Return the resources because of which a pod was refused; a provider that names none stands for its own."""
     if not refusal.provider:
         return [resource for offer in blamed(refusal) for resource in offer.resources]
-    container = next((one for one in pod.all_containers if one.name == refusal.container), None)
-    if refusal.provider != "devices" or container is None or node.devices is None:
-        return [refusal.provider]
-    free = node.devices.free
-    asked = {resource: count for resource, count in container.devices if resource in free}
-    return [resource for resource, count in asked.items() if count > len(free[resource])] or list(asked)
+    return refusal.resources or [refusal.provider]
 
 
 def parse_configurations(text: str, where: str = "--compare") -> dict[str, dict[str, str]]:
