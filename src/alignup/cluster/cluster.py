@@ -383,7 +383,9 @@ class Cluster:
         _check_strategy(strategy)
         with self._lock:  # an update moves what the board judges
             self._run(job, strategy, _flat_views(into), start, stop, nodes)
-            self._ask(job, pod, strategy, into, np.arange(start, stop) if nodes is None else nodes[start:stop])
+            where = slice(start, stop) if nodes is None else nodes[start:stop]
+            if job.policy >= 0 or pod.readings is not None or not into.exact[where].all():
+                self._ask(job, pod, strategy, into, np.arange(start, stop) if nodes is None else nodes[start:stop])
 
     def _run(
         self,

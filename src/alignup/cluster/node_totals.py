@@ -72,17 +72,20 @@ class Totals:
 
     def add(self, index: int, request: npt.NDArray[np.int64] | None) -> None:
         """Count what a pod requests that came to a node."""
-        if request is None:
-            return
-        request = np.minimum(np.maximum(request, -_MOST_COUNTED), _MOST_COUNTED)  # a quarter of the time of np.clip
-        self.used[index] += request
-        self._left[:, index] -= request
-        for number, amount in enumerate(request.tolist()):
-            self.used_in_all[number] += amount
+        if request is not None:
+            self._change(index, np.minimum(request, _MOST_COUNTED))
 
     def remove(self, index: int, request: npt.NDArray[np.int64] | None) -> None:
         """Subtract what a pod requests that left a node."""
-        self.add(index, None if request is None else -request)
+        if request is not None:
+            self._change(index, -np.minimum(request, _MOST_COUNTED))
+
+    def _change(self, index: int, amounts: npt.NDArray[np.int64]) -> None:
+        """Let a node's pods request more, or less."""
+        self.used[index] += amounts
+        self._left[:, index] -= amounts
+        for number, amount in enumerate(amounts.tolist()):
+            self.used_in_all[number] += amount
 
     @property
     def free(self) -> npt.NDArray[np.int64]:

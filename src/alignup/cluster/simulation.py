@@ -461,9 +461,7 @@ class Simulation:
         ):
             self._waiting[event.pod.uid] = event, counted
         for index in np.flatnonzero(demand.fits).tolist():
-            if index not in demand.causes:
-                demand.causes[index] = told_by(self._nodes[index], event.pod)
-            self._causes[REASONS[demand.answer.reason[index]], demand.causes[index]] += 1
+            self._causes[REASONS[demand.answer.reason[index]], self._candidates.cause(demand, index)] += 1
 
     def _place(self, event: Arrival, demand: Demand, time: float) -> str:
         """Place a pod; return the word under which it is counted."""
@@ -529,8 +527,8 @@ class Demand(Record, frozen=False):
     """The number of changes of nodes that `fits` and `scores` take into account."""
     judged: int = -1
     """The number of changes that the answer takes into account; -1: none was given yet."""
-    causes: dict[int, str] = field(default_factory=dict)
-    """By index, why nodes refuse, of those that have not changed since they were asked."""
+    causes: dict[int, tuple[int, str]] = field(default_factory=dict)
+    """By index, why nodes refused when they were asked, and how often they had changed by then."""
 
 
 class Candidates:
@@ -549,10 +547,12 @@ class Candidates:
         self._judging = "least-numa-nodes" if blind else strategy
         self._demands: dict[object, Demand] = {}
         self._changes: list[int] = []
+        self._times_changed = [0] * len(cluster)
 
     def changed(self, index: int) -> None:
         """Note that a pod came to a node or left it."""
         self._changes.append(index)
+        self._times_changed[index] += 1
 
     def of(self, pod: Pod) -> Demand:
         """Return what each node is worth to the pod now."""
@@ -573,6 +573,14 @@ class Candidates:
         if self._blind and demand.judged < len(self._changes):
             self._judge(demand, None if demand.judged < 0 else self._changed_since(demand.judged))
         return demand.answer.admitted
+
+    def cause(self, demand: Demand, index: int) -> str:
+        """Return why a node refuses the pod, in the words of `told_by`."""
+        times, cause = demand.causes.get(index, (-1, ""))
+        if times != self._times_changed[index]:
+            cause = told_by(self._cluster.nodes[index], demand.pod)
+            demand.causes[index] = self._times_changed[index], cause
+        return cause
 
     def _new(self, pod: Pod) -> Demand:
         cluster, count = self._cluster, len(self._cluster)
@@ -603,8 +611,6 @@ class Candidates:
             self._judge(demand, nodes)
             scores = demand.answer.score[where]
         demand.scores[where] = np.where(fits, scores, -np.inf)
-        for index in list(demand.causes) if nodes is None else nodes.tolist():
-            demand.causes.pop(index, None)
 
     def _judge(self, demand: Demand, nodes: npt.NDArray[np.int64] | None) -> None:
         """Ask some nodes for their verdict, None: all of them."""
