@@ -45,7 +45,8 @@ class Licences:
         for node in near:
             taken[node] = min(self.free[node], wanted - sum(taken.values()))
         if sum(taken.values()) < wanted:
-            raise AllocationError(f"expected {wanted} licences near the affinity, got {sum(taken.values())}")
+            words = f"expected {wanted} licences near the affinity, got {sum(taken.values())}"
+            raise AllocationError(words, resources=(RESOURCE,))
         for node, count in taken.items():
             self.free[node] -= count
         self.held[pod.uid, container.name] = taken

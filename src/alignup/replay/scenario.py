@@ -211,7 +211,7 @@ def replay(
 
     def record(provider: HintProvider) -> HintProvider:
         recorder = RecordingProvider(provider)
-        recorders.append((getattr(provider, "name", type(provider).__name__), recorder))
+        recorders.append((recorder.name, recorder))
         return recorder
 
     try:

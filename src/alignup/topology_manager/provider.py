@@ -60,7 +60,8 @@ class HintProvider(Protocol):
             def allocate(self, pod, container, affinity):
                 wanted = dict(container.devices).get("example.com/licence", 0)
                 if wanted > self.free:
-                    raise AllocationError(f"expected {wanted} free licences, got {self.free}")
+                    words = f"expected {wanted} free licences, got {self.free}"
+                    raise AllocationError(words, resources=("example.com/licence",))
                 self.free -= wanted
                 self.held[pod.uid, container.name] = wanted
 
@@ -83,7 +84,8 @@ class HintProvider(Protocol):
         """Give the container what it asks for, near `affinity` (without a mask: anywhere).
 
         Raises:
-            AllocationError: the request cannot be met; nothing was given to this container.
+            AllocationError: the request cannot be met; nothing was given to this container. Explanations blame the
+                resources that the error names.
         """
 
     def release(self, pod_uid: str, container_name: str) -> None:
@@ -107,6 +109,11 @@ def allocate_pod(provider: HintProvider, pod: Pod, affinity: TopologyHint) -> No
         provider.allocate(pod, container, affinity)
 
 
+def name_of(provider: HintProvider) -> str:
+    """Return the name by which a provider is told from others: its own, or that of its type."""
+    return str(getattr(provider, "name", type(provider).__name__))
+
+
 class RecordingProvider:
     """A provider that delegates to another one and remembers its hints for the current pod."""
 
@@ -116,6 +123,11 @@ class RecordingProvider:
         self.provider = provider
         self.by_container: dict[str, ResourceHints] = {}
         self.by_pod: ResourceHints = None
+
+    @property
+    def name(self) -> str:
+        """The name of the provider that it delegates to."""
+        return name_of(self.provider)
 
     def forget(self) -> None:
         """Discard the hints of the current pod."""

@@ -13,7 +13,7 @@ from alignup.kubernetes.kubelet_config import TOPOLOGY_SCOPES
 from alignup.records import Record, field
 from alignup.topology_manager.hints import TopologyHint
 from alignup.topology_manager.policy import NonePolicy, Policy
-from alignup.topology_manager.provider import HintProvider, ResourceHints, allocate_pod
+from alignup.topology_manager.provider import HintProvider, ResourceHints, allocate_pod, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -58,8 +58,8 @@ class Refusal(Record):
     accounts: Accounts = field(default_factory=dict, compare=False, repr=False)
     """By resource, the requested and free amounts at that moment; not compared."""
     provider: str = field(default="", compare=False)
-    """The name of the provider that failed; empty when the policy refused, or the provider has no name. `KUBELET`: the
-    providers admitted the pod, and the kubelet's own checks refused it."""
+    """The name of the provider that failed; empty when the policy refused. `KUBELET`: the providers admitted the pod,
+    and the kubelet's own checks refused it."""
     resources: tuple[str, ...] = field(default=(), compare=False)
     """Those of which too little is left, where a provider failed or the kubelet's own checks refused the pod."""
 
@@ -107,9 +107,10 @@ def failed(
     error: AllocationError, container: Container | None, affinity: TopologyHint, provider: HintProvider
 ) -> Refusal:
     """Return the refusal of a container, or with None of the pod as a whole, that a provider could not allocate for."""
-    name = getattr(provider, "name", "")
     concerned = None if container is None else container.name
-    return Refusal(error.reason, error.detail, concerned, best=affinity, provider=name, resources=error.resources)
+    return Refusal(
+        error.reason, error.detail, concerned, best=affinity, provider=name_of(provider), resources=error.resources
+    )
 
 
 def merged(

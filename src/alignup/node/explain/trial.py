@@ -165,21 +165,16 @@ class _Watched(RecordingProvider):
         super().__init__(provider)
         self.notes = notes
 
-    @property
-    def label(self) -> str:
-        """The provider's name."""
-        return str(getattr(self.provider, "name", type(self.provider).__name__))
-
     def topology_hints(self, pod: Pod, container: Container) -> ResourceHints:
         """Ask the provider and note the answer."""
         question = self.notes.question(container)
-        question.hints[self.label] = hints = self.provider.topology_hints(pod, container)
+        question.hints[self.name] = hints = self.provider.topology_hints(pod, container)
         return hints
 
     def pod_topology_hints(self, pod: Pod) -> ResourceHints:
         """Ask the provider and note the answer."""
         question = self.notes.question(None)
-        question.hints[self.label] = hints = self.provider.pod_topology_hints(pod)
+        question.hints[self.name] = hints = self.provider.pod_topology_hints(pod)
         return hints
 
     def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:
@@ -200,5 +195,5 @@ class _Watched(RecordingProvider):
         try:
             yield
         except AllocationError:
-            question.failed, question.failed_accounts = self.label, self.account(pod, container)
+            question.failed, question.failed_accounts = self.name, self.account(pod, container)
             raise

@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from alignup.errors import InputError, PodExistsError
+from alignup.cluster.reasons import told_by
+from alignup.errors import AllocationError, InputError, PodExistsError
 from alignup.kubernetes.pod import Pod
 from alignup.machine.catalog import catalog_entries
 from alignup.machine.machine import Machine
@@ -105,6 +106,55 @@ def test_policy_none_and_no_managers() -> None:
     assert explanation.containers[0].shared_because == (
         "the CPU manager's policy is none, so no container gets CPUs of its own"
     )
+
+
+class Seats:
+    """Has no name of its own and no hints, and fails for want of the resources that it is told."""
+
+    def __init__(self, resources: tuple[str, ...]) -> None:
+        self.resources = resources
+
+    def topology_hints(self, pod, container) -> None:
+        """Prefer nothing."""
+
+    def pod_topology_hints(self, pod) -> None:
+        """Prefer nothing."""
+
+    def allocate(self, pod, container, affinity) -> None:  # noqa: ARG002  # the protocol's
+        if set(dict(container.devices)) & {"example.com/seat", "example.com/desk"}:
+            raise AllocationError("the office is full", resources=self.resources)
+
+    def release(self, pod_uid, container_name) -> None:
+        """Hold nothing."""
+
+    def copy(self) -> Seats:
+        return self
+
+
+@pytest.mark.parametrize("policy", ["none", "single-numa-node"])
+@pytest.mark.parametrize(
+    ("named", "blamed", "told"),
+    [
+        (("example.com/seat",), ("example.com/seat",), "too little seat is left to allocate"),
+        (("example.com/seat", "example.com/desk"),) * 2 + ("too little seat and desk is left to allocate",),
+        ((), (), "too little is left to allocate"),
+    ],
+)
+def test_the_resources_that_a_users_provider_names_are_blamed(policy, named, blamed, told) -> None:
+    """And what it does not name is no guess, nor taken for the policy that a pod brings."""
+    node = Node.from_dict(
+        {
+            "machine": machine_of(2, 2),
+            "kubelet": {"topologyManagerPolicy": policy, "cpuManagerPolicy": "static", "reservedSystemCPUs": "0"},
+        },
+        providers=[Seats(named)],
+    )
+    pod = Pod.from_manifest(wish("x", cpu="1", **dict.fromkeys(blamed or ("example.com/desk",), "1")))
+
+    assert node.explain(pod).blamed == blamed
+    assert node.explain(pod).cause == "the office is full"
+    assert told_by(node, pod) == told
+    assert node.try_admit(pod).refusal.provider == "Seats"
 
 
 @pytest.mark.parametrize("copyable", [True, False])
