@@ -188,6 +188,23 @@ cdef class HintList:
             return self.any_node_pairs(sample_pairs(self.wide, limit))[:limit]
         return self.all_pairs()
 
+    def preferred_masks(self, limit):
+        """Return the masks of the preferred ones of the hints that `sample` returns, None for any node.
+
+        Raises:
+            ValueError: the limit is negative.
+        """
+        cdef list found = []
+        cdef int place
+        if self.given is not None or self.wide is not None or limit < 2 * NARROW_MASKS:
+            return [mask for mask, preferred in self.pairs(limit) if preferred]
+        for place in range(NARROW_MASKS):
+            if has(self.family.preferred, BY_SIZE[place]):
+                found.append(BY_SIZE[place])
+        if self.family.any_preferred:
+            found.append(None)
+        return found
+
     cdef list all_pairs(self):
         """Return the pairs of all hints."""
         cdef TopologyHint hint

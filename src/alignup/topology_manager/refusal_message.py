@@ -291,7 +291,10 @@ class Offer(Record):
         """Return the masks that would do for the policy; None: any mask would."""
         if self.hints is None:
             return None
-        preferred = {mask for mask, is_preferred in mask_pairs(self.hints) if is_preferred}
+        if isinstance(self.hints, HintList):
+            preferred = self.hints.preferred_masks(LOOKED_AT)
+        else:
+            preferred = [mask for mask, is_preferred in mask_pairs(self.hints) if is_preferred]
         if None in preferred:
             return None
         return frozenset(mask for mask in preferred if mask and not (policy == SINGLE and mask & (mask - 1)))

@@ -388,9 +388,8 @@ class MemoryProvider:
         ledger, donors = self.ledger, self._init_holdings.get(pod_uid, ())
         everything = {**self._holdings, **{(uid, ""): held for uid, held in self._pod_holdings.items()}}
         if everything:
-            holders = [(held.mask, self._pods[key]) for key, held in everything.items()]
             wanted = partial(int, mask) if mask else partial(_wanted_mask, ledger.copy(), donors, requests)
-            ties = partial(_ties, holders, wanted, self._ids)
+            ties = partial(_ties, everything, self._pods.copy(), wanted, self._ids)
         families = {}
         if len(requests) > 1:
             sizes = (*(range(1, len(requests)) if len(requests) <= _MOST_TYPES else (1,)), len(requests))
@@ -479,21 +478,27 @@ _MOST_TYPES: Final = 4
 _NAMES_SHOWN: Final = 3
 
 
-def _ties(holders: Iterable[tuple[int, str]], wanted: Callable[[], int], numa_node_ids: Sequence[int]) -> Ties:
+def _ties(
+    holdings: Mapping[tuple[str, str], MemoryHolding],
+    pods: Mapping[tuple[str, str], str],
+    wanted: Callable[[], int],
+    numa_node_ids: Sequence[int],
+) -> Ties:
     """Return the sets of nodes that touch the wanted ones and are in use, each with the pods that hold memory there.
 
     Args:
-        holders: the mask of each holding, and the pod whose it is.
+        holdings: what containers hold, by pod uid and name.
+        pods: by the same, the pod whose it is.
         wanted: returns the mask of the nodes that would do if nobody held memory there.
         numa_node_ids: by position.
     """
-    pods: dict[int, dict[str, None]] = {}
+    holders: dict[int, dict[str, None]] = {}
     mask = wanted()
-    for used, pod in holders:
-        if used & mask:
-            pods.setdefault(used, {})[pod] = None
+    for key, held in holdings.items():
+        if held.mask & mask:
+            holders.setdefault(held.mask, {})[pods[key]] = None
     found = []
-    for used, names in sorted(pods.items()):
+    for used, names in sorted(holders.items()):
         ids = tuple(numa_node_ids[position] for position in bit_numbers(used))
         more = [f"{len(names) - _NAMES_SHOWN} more"] if len(names) > _NAMES_SHOWN else []
         found.append((ids, (*list(names)[:_NAMES_SHOWN], *more)))
