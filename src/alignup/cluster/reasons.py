@@ -86,13 +86,14 @@ def refusal_causes(cluster: Cluster, pod: Pod, answer: Evaluation, indices: npt.
     return [text.removeprefix(_PREFIX) for text in texts]
 
 
-def told_by(node: Node, pod: Pod, refusal: Refusal | None = None) -> str:
+def told_by(node: Node, pod: Pod, refusal: Refusal | None = None, admits: Callable[[Pod], bool] | None = None) -> str:
     """Return why a node refuses a pod, in words without amounts: the causes that `Node.explain` tells.
 
     Args:
         node: the node; it stays as it is.
         pod: the pod.
         refusal: that of the node, where it was asked already.
+        admits: whether the node admits a pod, where that is known without asking it.
     """
     parts: list[str] = []
     asked, where = pod, None
@@ -108,7 +109,7 @@ def told_by(node: Node, pod: Pod, refusal: Refusal | None = None) -> str:
         words, resources = _brief(node, refusal)
         parts.append(words)
         fewer = without_requests(asked, where, resources)
-        if not resources or fewer == asked:
+        if not resources or fewer == asked or (admits is not None and admits(fewer)):
             break
         asked = fewer
     return "; ".join(dict.fromkeys(parts))

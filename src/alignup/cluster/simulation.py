@@ -578,7 +578,8 @@ class Candidates:
         """Return why a node refuses the pod, in the words of `told_by`."""
         times, cause = demand.causes.get(index, (-1, ""))
         if times != self._times_changed[index]:
-            cause = told_by(self._cluster.nodes[index], demand.pod)
+            admits = lambda pod: bool(self.admitted(self.of(pod))[index])  # noqa: E731
+            cause = told_by(self._cluster.nodes[index], demand.pod, admits=admits)
             demand.causes[index] = self._times_changed[index], cause
         return cause
 
@@ -622,7 +623,8 @@ class Candidates:
 class Meter:
     """Measures what is used, over time, and what is stranded, at some moments.
 
-    It is read and written at every event, for few resources: plain numbers are faster than arrays here.
+    Time has to `advance` to each change before it is made. There are few resources, and many events: plain numbers are
+    faster than arrays here.
 
     Args:
         totals: the sums of the nodes.
@@ -634,25 +636,22 @@ class Meter:
         self._time: float | None = None
         self._elapsed = 0.0
         self._weighted = [0.0] * len(self._there)
-        self._used = totals.used_in_all.copy()
-        self._most = self._used.copy()
+        self._most = totals.used_in_all.copy()
         self._strands = np.zeros(len(self._there))
         self._samples = 0
 
     def advance(self, time: float) -> None:
-        """Let time pass, with everything as it was noted last."""
+        """Let time pass, with everything as it is."""
         if self._time is not None and time > self._time:
             passed = time - self._time
-            for number, (used, there) in enumerate(zip(self._used, self._there, strict=True)):
-                self._weighted[number] += used / there * passed
+            for number, used in enumerate(self._totals.used_in_all):
+                self._weighted[number] += used * passed
             self._elapsed += passed
         self._time = time if self._time is None else max(time, self._time)
 
     def note(self) -> None:
-        """Note what is used now."""
-        self._used = self._totals.used_in_all.copy()
-        for number, used in enumerate(self._used):
-            self._most[number] = max(self._most[number], used)
+        """Note what is used now, for the peak."""
+        self._most = list(map(max, self._most, self._totals.used_in_all))
 
     def strand(self, fits: npt.NDArray[np.bool_], admitted: npt.NDArray[np.bool_]) -> None:
         """Measure what is free on nodes that have room in sum and would refuse."""
@@ -660,7 +659,7 @@ class Meter:
         self._strands += free[fits & ~admitted].sum(axis=0) / np.maximum(free.sum(axis=0), 1)
         self._samples += 1
 
-    def _parts(self, used: list[int]) -> npt.NDArray[np.float64]:
+    def _parts(self, used: Sequence[float]) -> npt.NDArray[np.float64]:
         return np.array([amount / there for amount, there in zip(used, self._there, strict=True)])
 
     @property
@@ -671,7 +670,9 @@ class Meter:
     @property
     def mean(self) -> npt.NDArray[np.float64]:
         """The mean part in use; what it is now if no time passed."""
-        return np.array(self._weighted) / self._elapsed if self._elapsed else self._parts(self._used)
+        if self._elapsed:
+            return self._parts([weighted / self._elapsed for weighted in self._weighted])
+        return self._parts(self._totals.used_in_all)
 
     @property
     def stranded(self) -> npt.NDArray[np.float64]:
