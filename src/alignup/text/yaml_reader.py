@@ -31,6 +31,7 @@ _EXPANSION_FREE: Final = 10_000
 """Values up to which a document may expand by any factor."""
 _DEPTH_LIMIT: Final = 200
 """The depth to which values may nest; PyYAML's composer is recursive and would exhaust the stack."""
+_TOO_DEEP: Final = f"found values nested more than {_DEPTH_LIMIT} deep"
 _VALUE_LIMIT: Final = 400_000
 """Values in one text, keys too; a manifest of the largest size that is read has fewer, and each takes a kilobyte."""
 _NUMBER_LIMIT: Final = 64
@@ -51,10 +52,11 @@ class _Loader(_SafeLoader):
         """Count a level of nesting; the composer calls this on its way down, for resolvers by path."""
         self.depth += 1
         self.values += 1
+        mark = current_node.start_mark if current_node else None
         if self.values > _VALUE_LIMIT:
-            raise ComposerError(None, None, f"found more than {_VALUE_LIMIT} values", None)
+            raise ComposerError(None, None, f"found more than {_VALUE_LIMIT} values", mark)
         if self.depth > _DEPTH_LIMIT:
-            raise ComposerError(None, None, f"found values nested more than {_DEPTH_LIMIT} deep", None)
+            raise ComposerError(None, None, _TOO_DEEP, mark)
 
     def ascend_resolver(self) -> None:
         """Count one level of nesting less."""
@@ -157,6 +159,8 @@ def _problem(error: yaml.YAMLError) -> str:
     if isinstance(error, yaml.MarkedYAMLError):
         mark = error.problem_mark or error.context_mark
         problem = error.problem or error.context
+        if problem == "exceeded maximum nesting depth":  # libyaml's own bound, since 0.2.6
+            problem = _TOO_DEEP
         return f"{problem} at line {mark.line + 1}, column {mark.column + 1}" if mark else f"{problem} in some line"
     if isinstance(error, yaml.reader.ReaderError):
         return f"found the character {chr(error.character)!r} at offset {error.position}"
