@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from alignup.cluster import Cluster as Cluster
     from alignup.cluster import Evaluation as Evaluation
-    from alignup.cluster.room import RoomPlan as RoomPlan
-    from alignup.cluster.room import Standing as Standing
-    from alignup.cluster.room import plan_room as plan_room
+    from alignup.cluster.evictions import RoomPlan as RoomPlan
+    from alignup.cluster.evictions import Standing as Standing
+    from alignup.cluster.evictions import plan_room as plan_room
     from alignup.errors import AlignupError as AlignupError
     from alignup.errors import AlignupWarning as AlignupWarning
     from alignup.errors import AllocationError as AllocationError
@@ -61,7 +61,7 @@ _HOMES = {
     name: home
     for home, names in {
         "cluster": ("Cluster", "Evaluation"),
-        "cluster.room": ("RoomPlan", "Standing", "plan_room"),
+        "cluster.evictions": ("RoomPlan", "Standing", "plan_room"),
         "errors": (
             "AlignupError",
             "AlignupWarning",

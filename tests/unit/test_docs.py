@@ -40,6 +40,24 @@ def test_every_file_that_is_named_exists(page: str) -> None:
     assert [word for word in sorted(named) if not exists(word)] == []
 
 
+def folders_in(text: str) -> set[Path]:
+    """Return the folders that a text names, and those of the files that it names with their path."""
+    paths = [ROOT / word for word in re.findall(r"`([\w./-]+/[\w./-]+)`", text)]
+    return {path if path.is_dir() else path.parent for path in paths if path.exists()}
+
+
+def test_files_that_are_named_alone_are_in_a_folder_named_before() -> None:
+    """In the same section of the map, up to the end of the row or paragraph that names the file."""
+    lost = []
+    for section in re.split(r"^#{2,3} ", (ROOT / PAGES[0]).read_text("utf-8"), flags=re.MULTILINE):
+        folders: set[Path] = set()
+        for block in re.split(r"\n\n|\n(?=[-|\d])", section):
+            folders |= folders_in(block)
+            names = re.findall(r"`(\w+\.(?:py|pyx|pxd|json))`", block)
+            lost += [name for name in names if not any((folder / name).exists() for folder in folders)]
+    assert lost == []
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_every_room_of_the_package_is_on_the_map(page: str) -> None:
     """The architecture page leaves out no folder of the package; the other page leads to it."""

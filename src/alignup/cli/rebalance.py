@@ -14,7 +14,7 @@ from alignup.cli.terminal import Table, make_console, nodes_text, print_json, pr
 from alignup.text.byte_sizes import counted
 
 if TYPE_CHECKING:
-    from alignup.cluster.room import RoomPlan
+    from alignup.cluster.evictions import RoomPlan
     from alignup.kubernetes.versions import KubeletVersion
     from alignup.scheduler.api_client import Api
 
@@ -72,7 +72,7 @@ def command(
 
 def plan_of_files(nodes: str, pods: tuple[str, ...], version: KubeletVersion | None) -> RoomPlan:
     """Return the plan for nodes and pods in files."""
-    from alignup.cluster.room import plan_room
+    from alignup.cluster.evictions import plan_room
     from alignup.kubernetes.pod_documents import expanded, live_pods
 
     cluster = load_cluster(nodes, version, can_admit=True)

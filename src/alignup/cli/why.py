@@ -92,9 +92,9 @@ def _unbound(manifest: dict[str, Any]) -> dict[str, Any]:
 
 def rank_and_explain(question: Question, manifest: dict[str, Any], found: PodDocument, asked: AskedCluster) -> int:
     """Say what all nodes would say to a pod, and explain the first of those that refuse it for the commonest cause."""
+    from alignup.cluster.evictions import plan_room
     from alignup.cluster.node_totals import Fit
     from alignup.cluster.ranking import rank
-    from alignup.cluster.room import plan_room
 
     cluster, pod = asked.cluster(), found.pod
     answer = cluster.evaluate(pod)

@@ -3,7 +3,7 @@
 A scheduler that sees topology asks the nodes (`Cluster.judge`), a blind one sees node totals only, as the default
 scheduler does. The difference in what the nodes refuse is the cost of topology-blind scheduling.
 
-Pods that find no node are given up, or wait; then a plan of `alignup.cluster.room` may make room for them now and then.
+Pods that find no node are given up, or wait; a plan of `alignup.cluster.evictions` may then make room for some.
 
 A line of a trace is `{"time": seconds, "admit": Pod, "duration": seconds}` (the duration may be missing: the pod stays
 until it is removed), or `{"time": seconds, "remove": uid}`. Times do not go back.
@@ -20,9 +20,9 @@ import msgspec
 import numpy as np
 
 from alignup.cluster.cluster import REASONS, Cluster, Evaluation
+from alignup.cluster.evictions import plan_room, without
 from alignup.cluster.node_totals import Totals, check_blind, demand_key
 from alignup.cluster.reasons import told_by
-from alignup.cluster.room import plan_room, without
 from alignup.errors import InputError, errors_at
 from alignup.kubernetes.manifest import pod_from_manifest
 from alignup.kubernetes.pod_requests import is_pinned_memory

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     import msgspec
 
-    from alignup.cluster.room import Rules
+    from alignup.cluster.evictions import Rules
     from alignup.node import Node
 
 ALIVE: Final = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from alignup.cluster.evictions import fewest_victims, without
 from alignup.cluster.node_totals import demand_key
-from alignup.cluster.room import fewest_victims, without
 from alignup.errors import AlignupError, InputError
 from alignup.machine.bits import bit_numbers
 from alignup.records import Record, field

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from alignup.cluster.room import Rules, Standing
+from alignup.cluster.evictions import Rules, Standing
 from alignup.errors import InputError
 from alignup.kubernetes.manifest import IGNORED_CLAIMS, pod_from_manifest
 from alignup.kubernetes.node_fit import meets

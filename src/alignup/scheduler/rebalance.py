@@ -1,6 +1,6 @@
 """Carries out plans that make room in a cluster: evicts pods, and waits for what the plan foretells.
 
-The plans are made by `alignup.cluster.room`. Pods go by the Eviction API, which respects disruption budgets;
+The plans are made by `alignup.cluster.evictions`. Pods go by the Eviction API, which respects disruption budgets;
 controllers make others in their place, and the scheduler binds all of them. Needs the extra `cluster`.
 """
 
@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from alignup.cluster.room import RoomPlan, Step, plan_room
+from alignup.cluster.evictions import RoomPlan, Step, plan_room
 from alignup.errors import AlignupError
 from alignup.scheduler.api_client import Api, pod_path
 from alignup.scheduler.ask import read_cluster

@@ -10,7 +10,7 @@ from random import Random
 from time import process_time
 
 from alignup import Cluster, Node, Pod, plan_room
-from alignup.cluster.room import admits, without
+from alignup.cluster.evictions import admits, without
 from rig_workload import node as fleet_node
 from watched import KUBELET
 

@@ -9,7 +9,7 @@ import pytest
 
 from alignup import Node, Pod, plan_room
 from alignup.cluster import Cluster
-from alignup.cluster.room import Rules, Standing, fewest_victims
+from alignup.cluster.evictions import Rules, Standing, fewest_victims
 from alignup.errors import InputError
 from strategies import seeds
 from watched import description, watched
