@@ -576,9 +576,12 @@ class Candidates:
 
     def cause(self, demand: Demand, index: int) -> str:
         """Return why a node refuses the pod, in the words of `told_by`."""
+
+        def admits(pod: Pod) -> bool:
+            return bool(self.admitted(self.of(pod))[index])
+
         times, cause = demand.causes.get(index, (-1, ""))
         if times != self._times_changed[index]:
-            admits = lambda pod: bool(self.admitted(self.of(pod))[index])  # noqa: E731
             cause = told_by(self._cluster.nodes[index], demand.pod, admits=admits)
             demand.causes[index] = self._times_changed[index], cause
         return cause
