@@ -120,7 +120,7 @@ class ModelCluster:
     # The scheduler.
 
     def _ask(self, given: dict[str, Any], now: float) -> None:
-        """Ask for a pod as a scheduler does: of the nodes with enough in sum, the best that passes."""
+        """Ask for a pod as a scheduler does: of the nodes with enough in total, the best that passes."""
         metadata = {**given["metadata"], "uid": given["metadata"]["name"]}
         pod = READER.read(decode_pod(msgspec.json.encode({**given, "metadata": metadata})))
         passed = self.answers.filter(pod, [name for name in self.nodes if self._fits(pod, name)], now).passed

@@ -207,20 +207,21 @@ class Agent:
             for lease in found:
                 if lease.id in ledger.leases:
                     continue
-                _LOG.error("lease %s was given beside the agent, whose file was removed", lease.name)
+                _LOG.error("lease %s was granted without the agent, whose file was removed", lease.name)
                 _adopt(lease, ledger, journal, service)
 
     def _take_from_own_files(self, ledger: Ledger, journal: Journal, service: Service) -> None:
         """Take over the leases that running processes have from files of their users' own.
 
-        Once the agent serves: a command that takes a lease from such a file looks after that whether it does.
+        Called once the agent serves: a command that takes a lease from such a file looks afterwards whether an agent
+        serves.
         """
         own = text_of(self._file.path)
         for one in find_evidence(None, of_all_users=os.geteuid() == 0):
             lease = one.lease
             is_own = one.state != own and is_default_state(one.state) and one.machine == self._site.identity
             if is_own and lease.id not in ledger.leases:
-                _LOG.warning("lease %s of user %s is from %s: it is the agent's now", lease.name, lease.uid, one.state)
+                _LOG.warning("lease %s of user %s was taken over from %s", lease.name, lease.uid, one.state)
                 _adopt(lease, ledger, journal, service)
 
     def _fail(self, trouble: str) -> None:
@@ -274,14 +275,14 @@ def _adopt(lease: LeaseRecord, ledger: Ledger, journal: Journal, service: Servic
         ledger.restore([lease], are_new=True)
     except InputError as error:
         # there is no way to take it from its process
-        _LOG.error("it is not among the agent's: %s", error)  # a sentence is enough
+        _LOG.error("the lease was not taken over: %s", error)  # a sentence is enough
     else:
         service.watch.watch(lease)
         journal.append(ledger.take_entries())
 
 
 def pod_resources_of(ledger: Ledger, machine: Machine) -> tuple[list[PodResources], Allocatable]:
-    """Return the leases as pods, each in a namespace of its user with one container, and what there is to give."""
+    """Return the leases as pods, each in a namespace of its user with one container, and the allocatable resources."""
     pods = []
     for lease in ledger.leases.values():
         memory = [MemoryBlock(tuple(sorted(by)), kind, sum(by.values())) for kind, by in lease.memory_by_node.items()]

@@ -117,7 +117,7 @@ def settled(
         promised_leases: how many leases there were when the journal was written last; None: not known.
     """
     if not reading.damage:
-        words = "the journal's end was torn off, and is left out" if reading.is_torn else ""
+        words = "the journal ends with an incomplete entry, which is ignored" if reading.is_torn else ""
         return reading.table, words, reading.lost
     table, found = with_evidence(reading.table, shown)
     where = ", ".join(str(one.line) for one in reading.damage[:4])
@@ -125,7 +125,7 @@ def settled(
     is_complete = len(reading.damage) == 1 and promised_leases is not None and len(table.leases) >= promised_leases
     if is_complete or all(_is_explained(one, reading, shown) for one in reading.damage):
         return table, words, reading.lost
-    return table, words, f"line {where} of the journal cannot be read, and may have been a lease"
+    return table, words, f"line {where} of the journal cannot be read, and may have recorded a lease"
 
 
 def write_journal(path: Path, table: record.LeaseTable, lost: str = "") -> int:

@@ -58,7 +58,7 @@ class AgentMetrics(Observer):
         self._verdicts = Counter("alignup_agent_admissions", words, ("verdict", "reason"), registry=self.registry)
         words = "The number of leases that were made, by the number of NUMA nodes they are of."
         self._aligned = Counter("alignup_agent_leases", words, ("numa_nodes",), registry=self.registry)
-        words = "How long requests waited that were willing to."
+        words = "Seconds that requests with --wait waited for a lease."
         self._waits = Histogram("alignup_agent_wait_seconds", words, buckets=_WAITS, registry=self.registry)
 
     def admitted(self, lease: LeaseRecord, seconds: float) -> None:

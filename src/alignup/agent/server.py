@@ -209,7 +209,7 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
-        # not to be kept in memory; not to read it would be not to see the end of the connection either
+        # abort, and do not buffer without bound; a paused reader would not see the end of the connection
         if self._holds_too_much():
             self._transport.abort()
         elif not self._is_busy and not self._is_unread:

@@ -225,7 +225,7 @@ class ClaimProvider:
         found = allocate(self._question(claims.values(), mask, used))
         return None if found is None else dict(zip(claims, found, strict=True))
 
-    def do_meet(self, pod: Pod, containers: Mapping[str, ContainerAllocation]) -> bool | None:
+    def are_aligned(self, pod: Pod, containers: Mapping[str, ContainerAllocation]) -> bool | None:
         """Return whether each container's claimed devices are near NUMA nodes of its CPUs, and of its memory.
 
         None: that cannot be told, since its CPUs are shared and its memory is not pinned, or no device tells where it
@@ -378,14 +378,14 @@ class _Node(Protocol):
     def admit(self, pod: Pod) -> Admission: ...
 
 
-class Meeting(Record):
+class ClaimsOutcome(Record):
     """What a pod's claims come to on a node."""
 
     devices: tuple[ClaimedDevice, ...] = ()
     meet: bool | None = None
-    """See `ClaimProvider.do_meet`."""
+    """See `ClaimProvider.are_aligned`."""
     helps: tuple[str, ...] = ()
-    """With which changes devices, CPUs and memory would meet; each was tried."""
+    """The changes with which devices, CPUs and memory would be aligned; each was tried."""
     refusal: str = ""
     """Why the claims cannot be allocated."""
 
@@ -395,28 +395,28 @@ class Meeting(Record):
         return told | ({"refusal": self.refusal} if self.refusal else {})
 
 
-def foretell(node: _Node, pod: Pod, *, suggest: bool = True) -> Meeting | None:
+def preview_claims(node: _Node, pod: Pod, *, suggest: bool = True) -> ClaimsOutcome | None:
     """Return what the claims of a pod will come to on a node; None: it has none, or the node knows none.
 
     Args:
         node: the node, which stays as it is.
         pod: the pod, which is not there yet.
-        suggest: look for changes with which they would meet.
+        suggest: look for changes with which they would be aligned.
     """
     if node.claims is None or not pod.constraints.claims:
         return None
     provider = node.claims.copy()
     admitted, meet = _tried(node, pod, provider)
     if not admitted:
-        return Meeting(refusal=node.claims.why_not(pod))
+        return ClaimsOutcome(refusal=node.claims.why_not(pod))
     helps = what_helps(node.claims, pod, lambda *how: _tried(node, *how)[1]) if suggest and meet is False else ()
-    return Meeting(provider.devices(pod.uid), meet, tuple(helps))
+    return ClaimsOutcome(provider.devices(pod.uid), meet, tuple(helps))
 
 
 def _tried(node: _Node, pod: Pod, provider: ClaimProvider) -> tuple[bool, bool | None]:
-    """Return whether a node would admit a pod with claims as a provider has them, and whether they would meet."""
+    """Return whether a node would admit a pod with claims as a provider has them, and whether they would be aligned."""
     admission = node.copy(wrap=lambda one: provider if isinstance(one, ClaimProvider) else one).admit(pod)
-    return bool(admission), provider.do_meet(pod, admission.containers) if admission else None
+    return bool(admission), provider.are_aligned(pod, admission.containers) if admission else None
 
 
 def what_helps(provider: ClaimProvider, pod: Pod, meets: Callable[[Pod, ClaimProvider], bool | None]) -> Iterator[str]:

@@ -620,7 +620,7 @@ def _uses(device: objects.Device, pool: int, numbers: Mapping[tuple[int, str, st
 
 
 def _scaled(amount: int, unit: int, most: int = _MOST_AMOUNT) -> int:
-    """Return an amount in a unit; anything above what there is says the same as one more."""
+    """Return an amount in a unit; an amount above `most` compares as `most + 1` does."""
     scaled = amount // unit if unit else 0
     if scaled > most:
         scaled = most + 1

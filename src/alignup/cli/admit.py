@@ -20,7 +20,7 @@ from alignup.text.known_keys import unknown_keys
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from alignup.claims.on_node import Meeting
+    from alignup.claims.on_node import ClaimsOutcome
     from alignup.cli.inputs import LoadedNode
     from alignup.cli.terminal import Console
     from alignup.kubernetes.pod import Pod
@@ -70,9 +70,9 @@ def command(
     there = [answer_dict(node, pod, node.admission(pod)) | {"isThere": True} for pod in asked.there]
     say_what_is_ignored(loaded, asked.pods, source)
     answers: list[Answer] = []
-    meetings: dict[str, Meeting | None] = {}
+    outcomes: dict[str, ClaimsOutcome | None] = {}
     for pod in asked.pods:
-        meetings[pod.uid] = meeting_on(node, pod)
+        outcomes[pod.uid] = claims_on(node, pod)
         hints = hints_of(node, pod) if with_hints else None  # as they are before
         answers.append((pod, node.admit(pod), hints))
     if not node.whole_verdict:
@@ -81,25 +81,25 @@ def command(
     if as_json:
         print_json(*there)
         for pod, admission, hints in answers:
-            answer = answer_dict(node, pod, admission) | claims_dict(meetings.get(pod.uid))
+            answer = answer_dict(node, pod, admission) | claims_dict(outcomes.get(pod.uid))
             print_json(answer if hints is None else with_hints_of(answer, hints, node.machine.numa_node_ids))
     else:
-        show(node, loaded.title, answers, asked.there, meetings)
+        show(node, loaded.title, answers, asked.there, outcomes)
     return 0 if all(admission.admitted for _, admission, _ in answers) else 1
 
 
-def meeting_on(node: Node, pod: Pod) -> Meeting | None:
+def claims_on(node: Node, pod: Pod) -> ClaimsOutcome | None:
     """Return what the claims of a pod will come to on a node; None: nothing is known of claims."""
     if node.claims is None:
         return None
-    from alignup.claims.on_node import foretell
+    from alignup.claims.on_node import preview_claims
 
-    return foretell(node, pod)
+    return preview_claims(node, pod)
 
 
-def claims_dict(meeting: Meeting | None) -> dict[str, Any]:
+def claims_dict(outcome: ClaimsOutcome | None) -> dict[str, Any]:
     """Return the same in JSON's types, for a key of its own."""
-    return {} if meeting is None else {"claims": meeting.to_dict()}
+    return {} if outcome is None else {"claims": outcome.to_dict()}
 
 
 def compare(source: NodeSource, versions: tuple[KubeletVersion, ...], names: Sequence[str], *, as_json: bool) -> bool:
@@ -237,7 +237,11 @@ def answer_dict(node: Node, pod: Pod, admission: Admission) -> dict[str, Any]:
 
 
 def show(
-    node: Node, title: str, answers: Sequence[Answer], there: Sequence[Pod], meetings: Mapping[str, Meeting | None]
+    node: Node,
+    title: str,
+    answers: Sequence[Answer],
+    there: Sequence[Pod],
+    outcomes: Mapping[str, ClaimsOutcome | None],
 ) -> None:
     """Print what a person reads at a glance; refusals of pods that differ only in their names once."""
     console = make_console()
@@ -254,11 +258,11 @@ def show(
         pod, admission, hints = same[0]
         console.print()
         show_pod(console, node, pod, admission)
-        meeting = meetings.get(pod.uid)
-        if meeting is not None:
-            from alignup.cli.claims import meeting_lines  # startup counts
+        outcome = outcomes.get(pod.uid)
+        if outcome is not None:
+            from alignup.cli.claims import outcome_lines  # startup counts
 
-            for line in meeting_lines(meeting):
+            for line in outcome_lines(outcome):
                 console.print(f"  {safe(line)}")
         if len(same) > 1:
             more = counted(len(same) - 1, "more pod")

@@ -48,7 +48,9 @@ class Serving(options.Gathered):
         multiple=True,
         metavar="WHAT=N",
     )
-    no_fsync: bool = options.flag("Let the kernel write leases to the disk when it likes.")
+    no_fsync: bool = options.flag(
+        "Do not fsync the journal: leases survive the end of the agent, but not a crash of the machine."
+    )
     cgroup: Path | None = options.path(
         "Put each command into a cgroup (v2) of its own below this one. [default: below that which it is in already, "
         "where the agent may]",
@@ -172,11 +174,11 @@ def repair_journal(file: LeaseFile, *, writes: bool) -> None:
     if not known.lost:
         click.echo("all leases are known: there is nothing to repair")
     elif writes:
-        click.echo("the agent goes on with these leases, and gives everything else")
+        click.echo("the agent keeps these leases; everything else is free")
     else:
         click.echo(
-            f"{known.lost}. Whoever has it shows nothing of it, or runs no longer. "
-            "With --yes the agent goes on with these leases, and gives everything else."
+            f"{known.lost}. No running process shows this lease: its process has ended, or does not show it. "
+            "With --yes the agent keeps only these leases, and treats everything else as free."
         )
 
 
@@ -197,7 +199,7 @@ def give_back(file: LeaseFile) -> None:
     count = len(table.leases)
     click.echo(f"{counted(count, 'lease')} {'is' if count == 1 else 'are'} in {file.path}")
     if table.leases and file.path != default_state():
-        complain(f"commands without --state {file.path} do not know of these, and may give the same again")
+        complain(f"commands without --state {file.path} do not see these leases, and may grant the same again")
 
 
 _EXTRAS: Final = ("lease", "uid", "resource", "seconds")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from alignup.claims.objects import Claim, Device, DeviceId
-    from alignup.claims.on_node import Meeting
+    from alignup.claims.on_node import ClaimsOutcome
     from alignup.claims.problem import Question
     from alignup.claims.read import Resources
     from alignup.kubelet.layout import NodeFiles
@@ -112,19 +112,19 @@ def _answer_lines(name: str, *, is_selectors: bool) -> None:
         click.echo(json.dumps(answer(question, place)))
 
 
-def meeting_lines(meeting: Meeting | None) -> Iterator[str]:
+def outcome_lines(outcome: ClaimsOutcome | None) -> Iterator[str]:
     """Yield what a pod's claims come to, for people."""
-    if meeting is None:
+    if outcome is None:
         return
-    for one in meeting.devices:
+    for one in outcome.devices:
         near = f", NUMA node {one.numa_nodes[0]}" if one.numa_nodes else ""
         yield f"claim {one.claim}: {one.request}: {one.id}{near}"
-    if meeting.refusal:
-        yield f"cannot allocate all claims: {meeting.refusal}"
-    elif meeting.devices:
-        words = {True: "they meet", False: "they do not meet", None: "it cannot be told whether they meet"}
-        yield f"{words[meeting.meet]} the pod's CPUs and memory"
-    yield from (f"would help: {one}" for one in meeting.helps)
+    if outcome.refusal:
+        yield f"cannot allocate all claims: {outcome.refusal}"
+    elif outcome.devices:
+        words = {True: "are aligned", False: "are not aligned", None: "may or may not be aligned"}
+        yield f"the devices {words[outcome.meet]} with the pod's CPUs and memory"
+    yield from (f"would help: {one}" for one in outcome.helps)
 
 
 def _claims(asked: Resources, known: Resources) -> tuple[Claim, ...]:

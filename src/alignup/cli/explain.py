@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from alignup.cli import inputs, options
-from alignup.cli.admit import claims_dict, meeting_on, same_refusal, say_what_is_ignored
-from alignup.cli.claims import meeting_lines
+from alignup.cli.admit import claims_dict, claims_on, same_refusal, say_what_is_ignored
+from alignup.cli.claims import outcome_lines
 from alignup.cli.explain_view import explanation_dict, show_explanation, show_note
 from alignup.cli.failures import need_extra
 from alignup.cli.terminal import print_json
@@ -21,7 +21,7 @@ from alignup.text.byte_sizes import counted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from alignup.claims.on_node import Meeting
+    from alignup.claims.on_node import ClaimsOutcome
     from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.pod_documents import PodDocument
     from alignup.kubernetes.versions import KubeletVersion
@@ -130,13 +130,13 @@ class Explained(NamedTuple):
     """It differs from the pod before in its name only, and is refused for the same words."""
     was: PodDocument | None = None
     """The pod's document, if its kubelet has rejected it before."""
-    meeting: Meeting | None = None
+    outcome: ClaimsOutcome | None = None
     """What its claims come to."""
 
     @property
     def seeks_another_node(self) -> bool:
         """Whether it is refused, or the devices of its claims are not near its CPUs and memory."""
-        return not self.explanation.admitted or (self.meeting is not None and self.meeting.meet is False)
+        return not self.explanation.admitted or (self.outcome is not None and self.outcome.meet is False)
 
 
 def explained(node: Node, asked: inputs.AskedPods) -> Iterator[Explained]:
@@ -150,11 +150,11 @@ def explained(node: Node, asked: inputs.AskedPods) -> Iterator[Explained]:
             is_alike = True
         else:
             explanation, is_alike = node.explain(pod), False
-        yield Explained(pod, explanation, is_alike, meeting=meeting_on(node, pod))
+        yield Explained(pod, explanation, is_alike, outcome=claims_on(node, pod))
         admission = node.admit(pod)
         last = None if admission else (pod, admission, explanation)
     for one in asked.rejected:
-        yield Explained(one.pod, node.explain(one.pod), was=one, meeting=meeting_on(node, one.pod))
+        yield Explained(one.pod, node.explain(one.pod), was=one, outcome=claims_on(node, one.pod))
 
 
 class Teller:
@@ -172,16 +172,16 @@ class Teller:
             self._alike.append(one.pod)
             return
         self.end_of_alike()
-        explanation, was, meeting = one.explanation, one.was, one.meeting
+        explanation, was, outcome = one.explanation, one.was, one.outcome
         taking = others and others.taking(one.pod)
         if self._as_json:
             cluster = {"cluster": taking} if taking else {}
-            print_json(explanation_dict(explanation, cluster | claims_dict(meeting), was, product=self._product))
+            print_json(explanation_dict(explanation, cluster | claims_dict(outcome), was, product=self._product))
             return
         click.echo(nl=self._count > 0)
         self._count += 1
         show_explanation(explanation, was, product=self._product)
-        if lines := list(meeting_lines(meeting)):
+        if lines := list(outcome_lines(outcome)):
             show_note(lines[0])
             for line in lines[1:]:
                 click.echo(one_line(line))

@@ -27,7 +27,7 @@ class Serving(options.Gathered):
     )
     strategy: str = options.strategy
     fail: str = options.value(
-        "Nodes of which nothing is known: let them pass, or refuse them.",
+        "Let nodes of which nothing is known pass (open), or refuse them (closed).",
         type=click.Choice(["open", "closed"]),
         default="open",
     )
@@ -46,7 +46,8 @@ class Serving(options.Gathered):
     )
     no_events: bool = options.flag("Write no Events on pods that no node takes.")
     pod: str | None = options.value(
-        "This pod, in the namespace of the lease: labelled alignup.dev/leader=true while it leads; or in $POD_NAME.",
+        "The pod of this process, in the namespace of the lease; labelled alignup.dev/leader=true while it leads; "
+        "or in $POD_NAME.",
         envvar="POD_NAME",
         metavar="NAME",
     )

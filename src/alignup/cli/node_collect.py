@@ -64,7 +64,7 @@ def command(
     complain(f"packed {counted(len(found), 'file')} into {target}")
     for name, (path, cost) in _WORTH.items():
         if not any(one.startswith(path) for one in found):
-            complain(f"no {name} in it ({path}): {cost}")
+            complain(f"missing from the archive: {name} ({path}); {cost}")
 
 
 async def ask_cluster(kubeconfig: str, node_name: str) -> tuple[Any, Any, Any]:
@@ -87,7 +87,7 @@ async def ask_cluster(kubeconfig: str, node_name: str) -> tuple[Any, Any, Any]:
                 told = {"apiVersion": "resource.k8s.io/v1", "kind": kind}
                 items += [decode_json(item, f"a {kind}") | told async for item in list_objects(api, path)]
         except ApiError as error:
-            complain(f"no claims in it (resources.json): {error}")
+            complain(f"missing from the archive: claims (resources.json); {error}")
             items = []
     return (
         decode_json(pods, "a List of Pods", "the API server"),

@@ -13,12 +13,12 @@ def command(
     *,
     kubeconfig: str | None = options.kubeconfig,
     name: str = options.value(
-        "Of the Node object; or in $NODE_NAME.", envvar="NODE_NAME", required=True, metavar="NAME"
+        "The name of the Node object; or in $NODE_NAME.", envvar="NODE_NAME", required=True, metavar="NAME"
     ),
     root: str = options.file(
         "The root of the machine; in a container, where it is mounted.", default="/", metavar="DIR"
     ),
-    interval: float = options.seconds("Look for changes so often.", default=1.0, least=0.05),
+    interval: float = options.seconds("How often to look for changes.", default=1.0, least=0.05),
     config: str | None = options.file(
         "The kubelet's configuration, where it is not in its folder and no kubelet is seen to run."
     ),

@@ -1,4 +1,4 @@
-"""`alignup node verify`: checks that running processes sit where the state of their node, or their lease, says."""
+"""`alignup node verify`: checks that running processes are placed as the state of their node, or their lease, says."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-@options.subcommand("verify", "0 all sit where they should; 1 one does not")
+@options.subcommand("verify", "0 all processes are placed as recorded; 1 one is not")
 def command(
     *,
     source: KubeletSource = options.all_of(KubeletSource),
     leases: bool = options.flag("Verify the processes of leases, not those of a kubelet's containers."),
     is_self: bool = options.flag(
         "Verify the process that asks: is it bound to one NUMA node, and are its devices there? From inside a "
-        "container, without rights. Status 2 also means that it cannot be told.",
+        "container, without privileges. Status 2 also means that the answer is unknown.",
         "--self",
     ),
     state: Path | None = options.state,
     as_json: bool = options.json("a finding"),
     pids: tuple[int, ...] = options.argument("[PID]...", nargs=-1, type=click.IntRange(1)),
 ) -> int:
-    """Verify that running processes sit where they should: affinity, memory, device files.
+    """Verify that running processes are placed as recorded: affinity, memory, device files.
 
     All processes of the node's containers, or those that are named; with --leases those of `alignup run` and what they
     have started.
     """
     from alignup.kubelet.processes import all_processes
-    from alignup.kubelet.verify import seats_of_kubelet, seats_of_leases, verify
+    from alignup.kubelet.verify import placements_of_kubelet, placements_of_leases, verify
 
     if is_self:
         return verify_self(Path(source.root), as_json=as_json)
@@ -52,9 +52,9 @@ def command(
     if leases:
         from alignup.leases.file import LeaseFile
 
-        seats = seats_of_leases(LeaseFile(state, complain).read().leases, running)
+        seats = placements_of_leases(LeaseFile(state, complain).read().leases, running)
     else:
-        seats = seats_of_kubelet(source.read(), running)
+        seats = placements_of_kubelet(source.read(), running)
     found = verify(Path(source.root), seats, running, pids)
     for one in found:
         if as_json:
@@ -63,7 +63,7 @@ def command(
             click.echo(one_line(f"{one.name}: {one.text}"))
     if not found and not as_json:
         looked_at = len(pids) or len(seats.keys() & {one.pid for one in running})
-        click.echo(f"{looked_at} process{'' if looked_at == 1 else 'es'} looked at: all sit where they should")
+        click.echo(f"{looked_at} process{'' if looked_at == 1 else 'es'} checked: all are placed as recorded")
     return 1 if found else 0
 
 
@@ -89,7 +89,7 @@ def look_at_self(root: Path, environment: Mapping[str, str]) -> dict[str, Any]:
     """Return in JSON's types what this process is bound to, its PCI devices, and whether they go together.
 
     Its devices are those that device plugins name in its environment, those of its network namespace, and the GPUs of
-    NVIDIA whose device files it has. `aligned` is null where it cannot be told.
+    NVIDIA whose device files it has. `aligned` is null where that is unknown.
 
     Args:
         root: below which `sys`, `proc` and `dev` are.
@@ -118,7 +118,7 @@ def look_at_self(root: Path, environment: Mapping[str, str]) -> dict[str, Any]:
     text = "aligned: all of it is on one NUMA node"
     if not own or (len(own) == 1 and None in near and near <= {*own, None}):
         missing = "the NUMA node of a device is not known" if own else "no CPU of a NUMA node may be used"
-        aligned, text = None, f"it cannot be told: {missing}"
+        aligned, text = None, f"unknown: {missing}"
     elif len(own) > 1:
         text = f"not aligned: CPUs of {len(own)} NUMA nodes may be used"
     elif not aligned:

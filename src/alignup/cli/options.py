@@ -1,7 +1,7 @@
 """Declares subcommands and their options: an option is the default value of a parameter, and named after it.
 
 Options that several subcommands take are declared once, here. Their values complete in a shell; the scripts that ask
-for completions are click's; see the README.
+for completions are click's; see docs/reference/command-line.md.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def _show_waiting(waiting: Sequence[Waiter]) -> None:
 def show_leases(leases: Sequence[KnownLease]) -> None:
     """Print a table."""
     if not leases:
-        click.echo("nobody holds anything")
+        click.echo("no leases")
         return
     # leases of a file have no cgroups, and need no column for that
     ends = any(known.lease.cgroup for known in leases)

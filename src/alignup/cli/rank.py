@@ -56,7 +56,7 @@ def command(
 ) -> int:
     """Show which nodes of a cluster would admit a pod, the best first. No pod is placed; each is judged by itself.
 
-    A node counts if its kubelet would admit the pod and it has enough of everything in sum. Nodes without NUMA
+    A node counts if its kubelet would admit the pod and it has enough of everything in total. Nodes without NUMA
     management come last, equal nodes in the order of the file. `certain` is no where only amounts are known of a
     node, which may refuse the pod all the same; counts of replicas are then upper bounds. Strategies are for
     kubelets; under --koordinator-profile the profile filters and scores.

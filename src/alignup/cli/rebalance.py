@@ -26,9 +26,9 @@ def command(
     kubeconfig: str | None = options.asked_kubeconfig,
     version: KubeletVersion | None = options.kubelet_version,
     apply: bool = options.flag("Carry the plan out: evict pods of the cluster, and wait for what it foretells."),
-    patience: float = options.seconds("Wait so long for a pod to be bound.", default=120.0),
+    patience: float = options.seconds("How long to wait for a pod to be bound.", default=120.0),
     continuous: bool = options.flag("Make room again and again, until SIGTERM; with --apply only."),
-    interval: float = options.seconds("With --continuous: look so often.", default=30.0),
+    interval: float = options.seconds("With --continuous: how often to look.", default=30.0),
     per_hour: int = options.value(
         "With --continuous: evict no more pods within an hour.", default=20, type=options.WholeNumber(min=1)
     ),

@@ -20,10 +20,10 @@ def command(
         metavar="REASON",
     ),
     backoff: float = options.seconds(
-        "Wait so long before the first pod of a controller is deleted, and twice as long each further time.",
+        "How long to wait before the first pod of a controller is deleted; twice as long each further time.",
         default=10.0,
     ),
-    longest: float = options.seconds("Wait no longer.", default=300.0),
+    longest: float = options.seconds("The longest wait before a pod is deleted.", default=300.0),
     limit: int = options.value(
         "Delete no more pods of one controller within an hour.", default=20, type=click.IntRange(min=1)
     ),

@@ -66,7 +66,7 @@ def command(
     reports = summary or compare is not None
     if reports and (compares or len(versions) > 1 or with_hints):
         raise click.UsageError("--summary and --compare go with one kubelet version, and without --hints")
-    kept = Kept()
+    kept = ShownScenarios()
     found = scenarios(files) if html is None else kept.passing(scenarios(files))
     version = versions[0] if versions else None
     with terminal.progress("replaying", count_lines(files)) as advance:
@@ -137,7 +137,7 @@ def answer(
     return refused
 
 
-class Kept:
+class ShownScenarios:
     """Keeps the scenarios that pass by, as many as a page shows."""
 
     def __init__(self) -> None:

@@ -99,8 +99,8 @@ def show(report: dict[str, Any]) -> None:
     arrivals = max(1, report["arrivals"])
     for key, words in (
         ("placed", "placed"),
-        ("noRoom", "found no node with enough in sum"),
-        ("noAlignment", "found nodes with enough in sum, none that could align it"),
+        ("noRoom", "found no node with enough in total"),
+        ("noAlignment", "found nodes with enough in total, none that could align them"),
         ("refused", "refused by the node that was chosen"),
         ("misaligned", "placed with devices of claims that are not near their CPUs and memory"),
     ):

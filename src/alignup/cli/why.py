@@ -30,9 +30,9 @@ class Question(options.Gathered):
 
     pod: str = options.argument("[NAMESPACE/]POD")
     namespace: str | None = options.value(
-        "Of the pod.  [default: that of the context]", "--namespace", "-n", metavar="NAME"
+        "The namespace of the pod.  [default: that of the context]", "--namespace", "-n", metavar="NAME"
     )
-    context: str | None = options.value("Of the file, in place of its current one.", metavar="NAME")
+    context: str | None = options.value("The context of the file to use in place of its current one.", metavar="NAME")
     kubeconfig: str | None = options.asked_kubeconfig
     node_name: str | None = options.value("Explain this node in full.", metavar="NAME")
     product: bool = options.product

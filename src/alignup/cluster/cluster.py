@@ -105,13 +105,15 @@ def _flat_views(answer: Evaluation) -> list[npt.NDArray[Any]]:
     return [array.view(np.uint8) if array.dtype == np.bool_ else array for array in arrays]
 
 
-_MOST_THREADS = 256
+AMOUNTS_ONLY: Final = (
+    "the cluster was made from NodeResourceTopology objects, which have amounts only: make it from nodes"
+)
 
-_WORTH_A_THREAD = 1 << 15
-"""Containers to judge, on all nodes together, from which on a thread is woken: two milliseconds of work."""
-
-_SHARES = 16
-"""Into so many parts the nodes are divided, of which each thread takes one after the other."""
+_MOST_THREADS: Final = 256
+_WORTH_A_THREAD: Final = 1 << 15
+"""The fewest containers to judge, over all nodes, for which a thread is used: two milliseconds of work."""
+_SHARES: Final = 16
+"""The number of parts that the nodes are divided into; each thread takes one part after another."""
 
 
 class Cluster:
@@ -251,7 +253,7 @@ class Cluster:
     @property
     def nodes(self) -> tuple[Node, ...]:
         """The nodes, in order; not those, after them, of which only amounts are known."""
-        if self._nodes is None:  # an update costs nothing by the node
+        if self._nodes is None:  # made when it is asked for, so that an update costs the same in a cluster of any size
             self._nodes = tuple(self._members)
         return self._nodes
 
@@ -488,7 +490,7 @@ class Cluster:
         if not 1 <= threads <= _MOST_THREADS:
             raise InputError.at("threads", f"1 to {_MOST_THREADS} threads", threads)
         if exact and len(self._members) < len(self):
-            raise InputError("the cluster knows amounts only: make it from nodes")
+            raise InputError(AMOUNTS_ONLY)
         _check_strategy(strategy)
         parsed = pod if isinstance(pod, Pod) else pod_from_manifest(pod)
         answer = Evaluation.empty(len(self))

@@ -11,7 +11,7 @@ from itertools import chain, combinations
 from math import comb
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from alignup.cluster.cluster import Cluster
+from alignup.cluster.cluster import AMOUNTS_ONLY, Cluster
 from alignup.cluster.node_totals import Totals, demand_key
 from alignup.errors import AlignupError, InputError
 from alignup.records import Record, field
@@ -119,7 +119,7 @@ class Rules(Record):
         """Return the standing of a pod."""
         return self.standings.get(pod.uid, _NOBODY)
 
-    def may_go(self, pod: Pod, other: Pod) -> bool:
+    def may_be_evicted_for(self, pod: Pod, other: Pod) -> bool:
         """Return whether a pod may go for another one: it comes back, and is not more important."""
         standing = self.of(pod)
         return standing.comes_back and standing.priority <= self.of(other).priority
@@ -224,7 +224,7 @@ def plan_room(
         InputError: the cluster knows amounts only, or a pod is there already.
     """
     if not cluster.nodes:
-        raise InputError("the cluster knows amounts only: make it from nodes")
+        raise InputError(AMOUNTS_ONLY)
     bound = [one for node in cluster.nodes for one in node.pods]
     there = {one.uid for one in bound}
     for pod in pods:
@@ -319,7 +319,7 @@ class _Search:
         raise NotImplementedError
 
     def _large_enough(self, pod: Pod) -> npt.NDArray[np.bool_]:
-        """Return which nodes have as much in sum as a pod requests, by number.
+        """Return which nodes have as much in total as a pod requests, by number.
 
         A kubelet admits a pod whose devices its node lacks altogether; a scheduler does not send it there.
         """
@@ -401,7 +401,7 @@ class _Greedy(_Search):
         admitted = self._empty.evaluate(pod).admitted & is_large_enough
         for index in admitted.nonzero()[0][:_MOST_NODES].tolist():
             name = self._cluster.names[index]
-            going = [one for one in self._going(name) if self._rules.may_go(one, pod)]
+            going = [one for one in self._going(name) if self._rules.may_be_evicted_for(one, pod)]
             victims = fewest_victims(self._nodes[name], pod, going, self._rules) if len(going) > 1 else None
             if victims is not None and len(victims) > 1:
                 many.append(tuple([(name, victim) for victim in victims]))
@@ -415,7 +415,7 @@ class _Greedy(_Search):
         staying: list[_Going] = []
         for going in sorted(found, key=lambda going: rules.loss([victim for _, victim in going])):
             victims = [victim for _, victim in going]
-            if rules.violations(victims, spent) or not all(rules.may_go(victim, pod) for victim in victims):
+            if rules.violations(victims, spent) or not all(rules.may_be_evicted_for(victim, pod) for victim in victims):
                 continue
             for victim in victims:
                 kind = demand_key(victim)
@@ -461,7 +461,7 @@ class _Proof(_Search):
         self._waiting = waiting
         self._known: dict[str, list[str]] = {}
         going = {
-            name: [pod for pod in node.pods if any(rules.may_go(pod, other) for other in waiting)]
+            name: [pod for pod in node.pods if any(rules.may_be_evicted_for(pod, other) for other in waiting)]
             for name, node in nodes.items()
         }
         self._sets_of = [(name, pod) for name, some in going.items() for pod in some]

@@ -86,9 +86,9 @@ def judge_nodes(cluster: Cluster, pod: Pod, profile: str = "document") -> tuple[
 
 
 def _missing(cluster: Cluster, pod: Pod, asked: Mapping[str, int]) -> list[list[str]]:
-    """Return for each node the resources of which it has too little left in sum."""
+    """Return for each node the resources of which it has too little left in total."""
     free = Fit(cluster).free
-    # of a cluster of nodes, what none has and is no device is nothing that they count
+    # nodes ignore a requested resource that none of them has and that is no device
     counted = {*free, *dict(pod.devices)} if cluster.nodes else set(asked)
     wanted = [(name, asked[name]) for name in sorted(counted.intersection(asked))]
     return [

@@ -32,7 +32,7 @@ BLIND_STRATEGIES: Final = ("least-allocated", "most-allocated", "balanced-alloca
 
 _SCORED: Final = ("cpu", "memory")
 _MORE_THAN_ANY: Final = MEMORY_LIMIT + 1
-"""No node has so much of anything; a request of more is one of so much."""
+"""More than any node has of anything; larger requests are clamped to it."""
 _MOST_COUNTED: Final = 1 << 56
 """More of a pod's request is not counted as in use, so that the sum over a hundred pods is a number of 64 bits."""
 _NOTHING_NEEDED: Final = np.iinfo(np.int64).min
@@ -131,7 +131,7 @@ def _suffices(amounts: npt.NDArray[np.int64], request: npt.NDArray[np.int64] | N
     """Return for each column of amounts, a line for each resource, whether it has what is requested."""
     if request is None:
         return np.zeros(amounts.shape[1], np.bool_)
-    # of what it does not request a node may have less than nothing left
+    # a node may be overcommitted in what the pod does not request
     needed = np.where(request > 0, request, _NOTHING_NEEDED)
     enough: npt.NDArray[np.bool_] = np.logical_and.reduce(amounts >= needed[:, None])
     return enough
@@ -149,7 +149,7 @@ def check_blind(strategy: str) -> None:
 
 
 def demand_key(pod: Pod) -> object:
-    """Return the same for pods that ask for the same."""
+    """Return a key that is equal for pods with equal requests."""
     containers = [
         (one.exclusive_cpus, one.memory, one.fractional_memory, one.devices, one.is_sidecar, *one.requests.items())
         for one in pod.all_containers
@@ -190,7 +190,7 @@ class Shortage(Record):
     @property
     def message(self) -> str:
         """The amounts in words."""
-        return f"{_amount(self.resource, self.asked)} asked, {_amount(self.resource, self.free)} free in sum"
+        return f"{_amount(self.resource, self.asked)} asked, {_amount(self.resource, self.free)} free in total"
 
 
 class Fit:

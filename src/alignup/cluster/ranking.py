@@ -1,7 +1,7 @@
 """Ranks the nodes of a cluster for a pod, says why each other node refuses it, and counts the replicas that fit.
 
-`Cluster.evaluate` gives the kubelets' verdicts. A scheduler must also know that the node has enough in sum, and that a
-node without NUMA management aligns nothing, whatever it admits; both are added here.
+`Cluster.evaluate` gives the kubelets' verdicts. A scheduler must also know that the node has enough in total, and that
+a node without NUMA management aligns nothing, whatever it admits: both are added here.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Ranking(Record):
     """In the cluster's order."""
     meets: Mapping[int, bool | None] = field(default_factory=dict)
     """By index of a node in `order`, whether the devices of the pod's claims would meet its CPUs and memory there; see
-    `ClaimProvider.do_meet` of `alignup.claims.on_node`. Empty: nothing is known of claims."""
+    `ClaimProvider.are_aligned` of `alignup.claims.on_node`. Empty: nothing is known of claims."""
 
     @property
     def refusals(self) -> Mapping[str, int]:
@@ -81,13 +81,13 @@ class Ranking(Record):
 
 
 def rank(cluster: Cluster, pod: Pod, answer: Evaluation, fit: Fit, *, require_dra_alignment: bool = False) -> Ranking:
-    """Return the nodes that would admit a pod and have enough in sum, best first.
+    """Return the nodes that would admit a pod and have enough in total, best first.
 
     Args:
         cluster: the nodes.
         pod: the pod.
         answer: what `cluster.evaluate` returned for it.
-        fit: what the nodes have in sum.
+        fit: what the nodes have in total.
         require_dra_alignment: refuse nodes where the devices of the pod's claims would not meet its CPUs and memory;
             else the others come first.
     """
@@ -103,10 +103,10 @@ def rank(cluster: Cluster, pod: Pod, answer: Evaluation, fit: Fit, *, require_dr
 
 def _by_claims(cluster: Cluster, pod: Pod, ranking: Ranking, *, require: bool) -> Ranking:
     """Return a ranking with the nodes first where the devices of the pod's claims meet its CPUs and memory."""
-    from alignup.claims.on_node import foretell  # noqa: PLC0415  # few pods have claims
+    from alignup.claims.on_node import preview_claims  # noqa: PLC0415  # few pods have claims
 
     nodes = cluster.nodes
-    found = {index: foretell(nodes[index], pod, suggest=False) for index in ranking.order} if nodes else {}
+    found = {index: preview_claims(nodes[index], pod, suggest=False) for index in ranking.order} if nodes else {}
     meets = {index: one.meet for index, one in found.items() if one is not None}
     order = sorted(ranking.order, key=lambda index: _PREFERENCE.index(meets.get(index)))
     kept = [index for index in order if meets.get(index) or not (require and meets)]
@@ -120,7 +120,7 @@ def _by_claims(cluster: Cluster, pod: Pod, ranking: Ranking, *, require: bool) -
 _PREFERENCE: Final = (True, None, False)
 _MISALIGNED: Final = (
     "Unschedulable",
-    "the devices of the pod's claims would not be near its CPUs and memory, or that cannot be told",
+    "the devices of the pod's claims are on other NUMA nodes than its CPUs and memory, or on unknown ones",
     "devices of claims elsewhere",
 )
 
@@ -128,7 +128,7 @@ _MISALIGNED: Final = (
 def _refused(
     cluster: Cluster, pod: Pod, answer: Evaluation, shortages: Sequence[Shortage | None]
 ) -> tuple[Refused, ...]:
-    """Return the nodes that refuse, or have too little in sum, each with the reason and the cause."""
+    """Return the nodes that refuse, or have too little in total, each with the reason and the cause."""
     indices = np.flatnonzero(~answer.admitted)
     causes = dict(zip(indices.tolist(), refusal_causes(cluster, pod, answer, indices), strict=True))
     refused = []
@@ -138,7 +138,7 @@ def _refused(
             reason = REASONS[answer.reason[index]]
             refused.append(Refused(name, reason, _sentence(cluster, index, pod, shortage), causes[index]))
         elif shortage is not None:
-            words = f"too little {shortage.resource} in sum"
+            words = f"too little {shortage.resource} in total"
             refused.append(Refused(name, shortage.reason, shortage.message, words))
     return tuple(refused)
 
@@ -157,7 +157,7 @@ def _sentence(cluster: Cluster, index: int, pod: Pod, shortage: Shortage | None)
     if shortage is not None:
         return f"{shortage.reason}: {shortage.message}"
     policy = TOPOLOGY_POLICIES[cluster.rows[index].policy]
-    return f"policy {policy!r}: enough in sum, but not on NUMA nodes that the policy allows"
+    return f"policy {policy!r}: enough in total, but not on NUMA nodes that the policy allows"
 
 
 MOST_PODS: Final = 110

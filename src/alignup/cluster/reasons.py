@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _AFFINITY: Final = REASONS.index("TopologyAffinityError")
 _NONE, _SINGLE = TOPOLOGY_POLICIES.index("none"), TOPOLOGY_POLICIES.index("single-numa-node")
 _OTHER_POLICY: Final = "the pod's policy is not the node's"
-_WHOLE_CORES: Final = "cpu asks for no whole number of cores"
+_WHOLE_CORES: Final = "cpu cannot be allocated as whole cores"
 _OTHERS: Final = {
     "UnexpectedAdmissionError": "too little is left to allocate",
     "SMTAlignmentError": _WHOLE_CORES,
@@ -149,10 +149,10 @@ MOST_ASKED: Final = 64
 """Nodes that are asked themselves why they refuse a pod."""
 _PREFIX: Final = "NUMA: "
 _WORDS: Final = {
-    "too little": "too little {} is left on the node",
-    "one node": "no node has enough {}",
-    "spread": "{} only on more nodes than needed",
-    "conflict": "no set of nodes is best for {}",
+    "too little": "not enough {} is free on the node",
+    "one node": "no NUMA node has enough {}",
+    "spread": "{} would need more NUMA nodes than on an empty machine",
+    "conflict": "no set of NUMA nodes suits {}",
 }
 """By the kind of the cause, as `alignup.node.explain.cause.Cause` has it."""
 
@@ -291,7 +291,7 @@ def _apart(unit: Sequence[_Fact], layout: Layout) -> str:
 
 def _nodes(positions: Iterable[int], ids: Sequence[int]) -> str:
     numbers = [str(ids[position] if ids else position) for position in positions]
-    return f"node{'s' if len(numbers) > 1 else ''} {_and(numbers)}"
+    return f"NUMA node{'s' if len(numbers) > 1 else ''} {_and(numbers)}"
 
 
 def _shorts(resources: Iterable[str]) -> list[str]:

@@ -82,7 +82,7 @@ class NodeAmounts(Record):
 
 
 def row_of_amounts(amounts: NodeAmounts, profile: VersionProfile = _NEWEST_PROFILE) -> Row:
-    """Return the row of a node of which only amounts are known: its yes is an upper bound.
+    """Return the row of a node of which only amounts are known: its admissions are an upper bound.
 
     Args:
         amounts: what is known.

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import numpy as np
 
-from alignup.cluster.cluster import REASONS, Cluster, Evaluation
+from alignup.cluster.cluster import AMOUNTS_ONLY, REASONS, Cluster, Evaluation
 from alignup.cluster.evictions import plan_room, without
 from alignup.cluster.node_totals import Totals, check_blind, demand_key
 from alignup.cluster.reasons import told_by
@@ -214,7 +214,7 @@ class Report(Record):
     arrivals: int
     placed: int
     no_room: int
-    """Pods for which no node had enough of everything in sum."""
+    """Pods for which no node had enough of everything in total."""
     no_alignment: int
     """Pods for which nodes had room, and the scheduler saw that none could align them; a blind one never does."""
     refused: int
@@ -226,14 +226,14 @@ class Report(Record):
     peak: Mapping[str, float]
     """The largest such part."""
     stranded: Mapping[str, float]
-    """By resource, the mean part of what was free that lay on nodes which had room for the pod at hand in sum and would
-    have refused it; over arrivals spread evenly over the trace."""
+    """By resource, the mean share of free amounts that lay on nodes with enough in total for the pod at hand which
+    would have refused it; over arrivals spread evenly over the trace."""
 
     misaligned: int | None = None
     """Placed pods of which some device of a claim is not near their CPUs and memory; None: no claims are known."""
     causes: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """By reason and cause, equal for nodes that refuse a pod alike, how often a node refused: one on which a pod was
-    tried, or, of a pod that no node could align, one that had enough in sum."""
+    tried, or, of a pod that no node could align, one that had enough in total."""
     waiting: Waiting | None = None
     """None: pods that found no node were given up."""
 
@@ -268,8 +268,8 @@ class Simulation:
         seed: Decides between nodes of equal score.
         attempts: On how many nodes a pod is tried until it is given up.
         waits: A pod that finds no node waits until one has room; one that no empty node would take is given up.
-        rebalance: Plan evictions for pods that wait although a node has enough in sum, and carry them out, at most once
-            in so many seconds; None: never.
+        rebalance: Plan evictions for pods that wait although a node has enough in total, and carry them out, at most
+            once in this many seconds; None: never.
 
     Raises:
         InputError: The cluster has no nodes to admit pods, or the strategy is not for such a scheduler.
@@ -287,7 +287,7 @@ class Simulation:
         rebalance: float | None = None,
     ) -> None:
         if not cluster.nodes:
-            raise InputError("the cluster knows amounts only: make it from nodes")
+            raise InputError(AMOUNTS_ONLY)
         if attempts < 1:
             raise InputError.at("attempts", "at least one attempt", attempts)
         self.cluster = cluster
@@ -412,7 +412,7 @@ class Simulation:
         self._waited.append(time - event.time)
 
     def _make_room(self, time: float) -> None:
-        """Carry out a plan for the pods that wait although a node has enough in sum, if it is time for one."""
+        """Carry out a plan for the pods that wait although a node has enough in total, if it is time for one."""
         if self._rebalance is None or time < self._next_plan:
             return
         pods = [one.pod for one, _ in self._waiting.values() if self._candidates.of(one.pod).fits.any()]
@@ -495,7 +495,7 @@ class Simulation:
             self._causes[admission.reason, told_by(self._nodes[index], pod, admission.refusal)] += 1
             return False
         claims = self._nodes[index].claims
-        if claims is not None and claims.do_meet(pod, admission.containers) is False:
+        if claims is not None and claims.are_aligned(pod, admission.containers) is False:
             self._counts["misaligned"] += 1
         self._where[pod.uid] = (index, demand.request)
         self.totals.add(index, demand.request)
@@ -517,7 +517,7 @@ class Demand(Record, frozen=False):
     request: npt.NDArray[np.int64] | None
     """In the order of `Totals.resources`; None: something that no node has."""
     fits: npt.NDArray[np.bool_]
-    """Whether a node has as much left in sum."""
+    """Whether a node has as much left in total."""
     scores: npt.NDArray[np.float64]
     """How much a node is worth; minus infinity: it is no candidate."""
     job: Job
@@ -657,7 +657,7 @@ class Meter:
         self._most = list(map(max, self._most, self._totals.used_in_all))
 
     def strand(self, fits: npt.NDArray[np.bool_], admitted: npt.NDArray[np.bool_]) -> None:
-        """Measure what is free on nodes that have room in sum and would refuse."""
+        """Measure what is free on nodes that have room in total and would refuse."""
         free = self._totals.free
         self._strands += free[fits & ~admitted].sum(axis=0) / np.maximum(free.sum(axis=0), 1)
         self._samples += 1

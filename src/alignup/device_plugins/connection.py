@@ -158,7 +158,7 @@ class PluginConnection:
         except grpc.RpcError as error:
             raise DevicePluginError(self.resource, _failure(name, error, limit)) from None
         except ValueError as error:  # the channel was closed meanwhile
-            raise DevicePluginError(self.resource, f"is gone, {name} was not answered") from error
+            raise DevicePluginError(self.resource, f"disconnected before it answered {name}") from error
 
     def _follow(self) -> None:
         """Read the plugin's reports until there are no more."""
@@ -223,7 +223,7 @@ def _failure(name: str, error: grpc.RpcError, limit: float) -> str:
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return f"did not answer {name} within {limit:g} s"
     if code is grpc.StatusCode.UNAVAILABLE:
-        return f"is gone, {name} was not answered"
+        return f"disconnected before it answered {name}"
     detail = error.details() if isinstance(error, grpc.Call) else str(error)
     words = code.name.lower().replace("_", " ")
     return f"failed {name}: {words}: {(detail or 'no reason given')[:_LONGEST_DETAIL]}"

@@ -5,7 +5,7 @@ import warnings
 
 from alignup.device_plugins import device_plugin_pb2 as alignup_dot_device__plugins_dot_device__plugin__pb2
 
-GRPC_GENERATED_VERSION = '1.66.2'
+GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + f' but the generated code in alignup/device_plugins/device_plugin_pb2_grpc.py depends on'
+        + ' but the generated code in alignup/device_plugins/device_plugin_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class RegistrationStub(object):
+class RegistrationStub:
     """Served by the kubelet, in `kubelet.sock` of the folder that it shares with the plugins.
     """
 
@@ -42,7 +42,7 @@ class RegistrationStub(object):
                 _registered_method=True)
 
 
-class RegistrationServicer(object):
+class RegistrationServicer:
     """Served by the kubelet, in `kubelet.sock` of the folder that it shares with the plugins.
     """
 
@@ -68,7 +68,7 @@ def add_RegistrationServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class Registration(object):
+class Registration:
     """Served by the kubelet, in `kubelet.sock` of the folder that it shares with the plugins.
     """
 
@@ -100,7 +100,7 @@ class Registration(object):
             _registered_method=True)
 
 
-class DevicePluginStub(object):
+class DevicePluginStub:
     """Served by each plugin, in a socket of its own in the same folder.
     """
 
@@ -137,7 +137,7 @@ class DevicePluginStub(object):
                 _registered_method=True)
 
 
-class DevicePluginServicer(object):
+class DevicePluginServicer:
     """Served by each plugin, in a socket of its own in the same folder.
     """
 
@@ -208,7 +208,7 @@ def add_DevicePluginServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class DevicePlugin(object):
+class DevicePlugin:
     """Served by each plugin, in a socket of its own in the same folder.
     """
 

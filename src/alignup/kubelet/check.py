@@ -129,7 +129,7 @@ def _owner(files: NodeFiles, path: str) -> Iterator[Finding]:
     if isinstance(files, FolderFiles):
         owner, folders = files.path_of(path).stat().st_uid, files.path_of(path).parent.stat().st_uid
         if owner != folders:
-            yield finding("owner", f"the file is user {owner}'s, and its folder user {folders}'s", file=path)
+            yield finding("owner", f"the file belongs to user {owner}, and its folder to user {folders}", file=path)
 
 
 def _missing(records: NodeRecords, config: KubeletConfig, there: Collection[str]) -> Iterator[Finding]:
@@ -244,7 +244,7 @@ def _changed_cpus(state: CpuState, cpus: CPUSet) -> Iterator[Finding]:
     """Yield that the machine's CPUs are not those of the state."""
     held = [cpus for containers in state.entries.values() for cpus in containers.values()]
     written = CPUSet.from_int(union(map(int, [state.shared, *held, *state.pods.values()])))
-    differences = {"the machine has no CPUs": written - cpus, "nobody holds or shares CPUs": cpus - written}
+    differences = {"the machine lacks CPUs of the file:": written - cpus, "the file lacks CPUs:": cpus - written}
     words = [f"{words} {some}" for words, some in differences.items() if some]
     if words:
         message = f'current set of available CPUs "{cpus}" doesn\'t match with CPUs in state "{written}"'

@@ -56,7 +56,7 @@ class PodResources(Record):
 
 
 class Allocatable(Record):
-    """The resources that there are to give when nobody has any."""
+    """The allocatable resources of the node."""
 
     cpus: CPUSet
     memory: tuple[MemoryBlock, ...]

@@ -1,4 +1,4 @@
-"""Verifies that running processes sit where the state of their node says: affinity, memory, device files.
+"""Verifies that running processes are placed as the state of their node says: affinity, memory, device files.
 
 For containers of a kubelet and for leases alike. Where processes are is read in `alignup.kubelet.processes`.
 """
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 _LEAST_BYTES: Final = 1 << 20
 _LEAST_SHARE: Final = 100
-"""Memory elsewhere is told from 1 MiB on, and from a hundredth of all: a process has pages from before it was bound."""
+"""Less memory elsewhere than either of these is not reported: a process has pages from before it was bound."""
 
 
-class Seat(Record):
+class ExpectedPlacement(Record):
     """The place that a container or a lease has on the machine."""
 
     name: str
@@ -42,7 +42,7 @@ class Seat(Record):
 
 
 class Misplaced(Record):
-    """A process that does not sit where it should."""
+    """A process that is not placed as recorded."""
 
     kind: str
     """`cpus`, `mems`, `memory` or `device`."""
@@ -52,8 +52,8 @@ class Misplaced(Record):
     text: str
 
 
-def seats_of_kubelet(found: KubeletNode, processes: Iterable[Process]) -> dict[int, Seat]:
-    """Return by process id the seat of each process that is in a container of the node.
+def placements_of_kubelet(found: KubeletNode, processes: Iterable[Process]) -> dict[int, ExpectedPlacement]:
+    """Return by process id the placement of each process that is in a container of the node.
 
     Args:
         found: the node.
@@ -66,7 +66,7 @@ def seats_of_kubelet(found: KubeletNode, processes: Iterable[Process]) -> dict[i
     }
     names = {pod.uid: pod for pod in found.node.pods}
     files = _device_files(found)
-    seats: dict[int, Seat] = {}
+    placements: dict[int, ExpectedPlacement] = {}
     for process in processes:
         uid, container = containers.get(process.container_id, (process.pod_uid, ""))
         pod = names.get(uid) or names.get(uid.replace("-", ""))  # a static pod's uid has no dashes
@@ -76,14 +76,14 @@ def seats_of_kubelet(found: KubeletNode, processes: Iterable[Process]) -> dict[i
             container = pod.all_containers[0].name
         if container:
             held = found.node.allocation(pod.uid, container)
-            seats[process.pid] = Seat(
+            placements[process.pid] = ExpectedPlacement(
                 f"{pod.namespace}/{pod.name}/{container}",
                 found.node.shared_cpus if held.cpus is None else held.cpus,
                 held.cpus is not None,
                 frozenset(numa_id for block in held.memory for numa_id in block.numa_nodes),
                 device_files=files.get((pod.uid, container), ()),
             )
-    return seats
+    return placements
 
 
 def _device_files(found: KubeletNode) -> dict[tuple[str, str], tuple[str, ...]]:
@@ -108,72 +108,74 @@ def _device_files(found: KubeletNode) -> dict[tuple[str, str], tuple[str, ...]]:
     return paths
 
 
-def seats_of_leases(leases: Iterable[LeaseRecord], processes: Iterable[Process]) -> dict[int, Seat]:
-    """Return by process id the seat of each process of a lease, and of those that it has started.
+def placements_of_leases(leases: Iterable[LeaseRecord], processes: Iterable[Process]) -> dict[int, ExpectedPlacement]:
+    """Return by process id the placement of each process of a lease, and of those that it has started.
 
     Args:
         leases: all there are.
         processes: all that run.
     """
-    seats = {}
+    placements = {}
     for lease in leases:
         nodes = frozenset(share.numa_node for share in lease.memory)
-        seats[lease.process.pid] = Seat(lease.name, lease.cpus or None, True, nodes, must_be_confined=False)
+        placements[lease.process.pid] = ExpectedPlacement(
+            lease.name, lease.cpus or None, True, nodes, must_be_confined=False
+        )
     parents = {process.pid: process.parent for process in processes}
     for pid in parents:
         line = [pid]
-        while line[-1] not in seats and parents.get(line[-1]) and len(line) <= len(parents):
+        while line[-1] not in placements and parents.get(line[-1]) and len(line) <= len(parents):
             line.append(parents[line[-1]])
-        if line[-1] in seats:
-            seats.update(dict.fromkeys(line, seats[line[-1]]))
-    return seats
+        if line[-1] in placements:
+            placements.update(dict.fromkeys(line, placements[line[-1]]))
+    return placements
 
 
 def verify(
-    root: Path, seats: Mapping[int, Seat], processes: Iterable[Process], pids: Iterable[int] = ()
+    root: Path, placements: Mapping[int, ExpectedPlacement], processes: Iterable[Process], pids: Iterable[int] = ()
 ) -> list[Misplaced]:
-    """Return the processes that do not sit where they should.
+    """Return the processes that are not placed as recorded.
 
     Args:
         root: the root of the machine.
-        seats: by process id.
+        placements: by process id.
         processes: all that run.
-        pids: those to look at; none: all that have a seat.
+        pids: those to look at; none: all that have a placement.
 
     Raises:
         InputError: one of `pids` does not run, or is in no container and no lease.
     """
     running = {process.pid: process for process in processes}
     for pid in pids:
-        if pid not in running or pid not in seats:
+        if pid not in running or pid not in placements:
             why = "does not run" if pid not in running else "belongs to no container and to no lease"
             raise InputError(f"process {pid} {why}")
     found: list[Misplaced] = []
-    for pid in list(pids) or sorted(seats.keys() & running.keys()):
-        found += _misplaced(root, running[pid], seats[pid])
+    for pid in list(pids) or sorted(placements.keys() & running.keys()):
+        found += _misplaced(root, running[pid], placements[pid])
     return found
 
 
-def _misplaced(root: Path, process: Process, seat: Seat) -> Iterator[Misplaced]:
+def _misplaced(root: Path, process: Process, placement: ExpectedPlacement) -> Iterator[Misplaced]:
     """Yield what is wrong with one process."""
     who = f"process {process.pid} ({process.name})"
-    if seat.cpus is not None and not process.cpus <= seat.cpus:
-        whose = f"has CPUs {seat.cpus} for itself" if seat.is_exclusive else f"shares CPUs {seat.cpus}"
-        extra = CPUSet(process.cpus - seat.cpus)
-        yield Misplaced("cpus", process.pid, seat.name, f"{who} may run on CPUs {extra}, and {whose}")
-    if not seat.numa_nodes:
+    if placement.cpus is not None and not process.cpus <= placement.cpus:
+        whose = f"has CPUs {placement.cpus} for itself" if placement.is_exclusive else f"shares CPUs {placement.cpus}"
+        extra = CPUSet(process.cpus - placement.cpus)
+        yield Misplaced("cpus", process.pid, placement.name, f"{who} may run on CPUs {extra}, and {whose}")
+    if not placement.numa_nodes:
         return
-    wanted = ",".join(map(str, sorted(seat.numa_nodes)))
-    if seat.must_be_confined and process.mems and not set(process.mems) <= seat.numa_nodes:
+    wanted = ",".join(map(str, sorted(placement.numa_nodes)))
+    if placement.must_be_confined and process.mems and not set(process.mems) <= placement.numa_nodes:
         text = f"{who} may have memory of NUMA nodes {process.mems}, and its container has NUMA nodes {wanted}"
-        yield Misplaced("mems", process.pid, seat.name, text)
+        yield Misplaced("mems", process.pid, placement.name, text)
     total = sum(process.memory.values())
-    away = {node: size for node, size in process.memory.items() if node not in seat.numa_nodes}
+    away = {node: size for node, size in process.memory.items() if node not in placement.numa_nodes}
     elsewhere = sum(away.values())
     if elsewhere >= _LEAST_BYTES and elsewhere * _LEAST_SHARE >= total:
         where = ", ".join(f"{short_bytes(size)} on NUMA node {node}" for node, size in sorted(away.items()))
         text = f"{who} has {where} of its {short_bytes(total)}, and should have all on NUMA nodes {wanted}"
-        yield Misplaced("memory", process.pid, seat.name, text)
-    for path in seat.device_files:
+        yield Misplaced("memory", process.pid, placement.name, text)
+    for path in placement.device_files:
         if not sees_device(root, process.pid, path):
-            yield Misplaced("device", process.pid, seat.name, f"{who} does not see the device file {path}")
+            yield Misplaced("device", process.pid, placement.name, f"{who} does not see the device file {path}")

@@ -339,7 +339,7 @@ def why_shared(pod: Pod, container: Container) -> str:
         return f"it requests {asked}m CPU, which is not a whole number"
     if pod.has_shared_pool:
         return "it shares what is left of its pod's CPUs: its requests of CPU and memory are not its limits"
-    return "spec.resources of its pod, or its pod's status, count instead of its own requests"
+    return "the kubelet uses spec.resources or the status of its pod instead of the container's own requests"
 
 
 def why_not_guaranteed(pod: Pod) -> str:

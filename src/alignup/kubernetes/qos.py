@@ -18,7 +18,7 @@ def qos_class(resources: Iterable[tuple[Mapping[str, int], Mapping[str, int]]]) 
     """Return the QoS class of a pod whose containers have these resources, as `ComputePodQOS` does.
 
     Only positive amounts of CPU and memory count. Guaranteed: each container limits both, and what the
-    containers request in sum is what they are limited to in sum. Init containers count like the others.
+    containers request in total is what they are limited to in total. Init containers count like the others.
 
     Args:
         resources: requests and limits of every container; or only the pod's own, where it has some of its own.

@@ -1,7 +1,7 @@
 """Binds the calling thread to a lease's CPUs and to the memory of its NUMA nodes, and back again, by system calls.
 
 Children and programs that are executed inherit both. Which CPUs and memory a lease has is decided in
-`alignup.leases.placement`.
+`alignup.leases.lease_node`.
 """
 
 from __future__ import annotations

@@ -273,7 +273,7 @@ def _restore_signals() -> None:
 
 
 def _execute(words: Sequence[str], start: Start) -> None:
-    """Bind this process and execute the command in it; returns only never, by an exit or an execution."""
+    """Bind this process and execute the command in it; never returns: it exits, or becomes the command."""
     if start.cpus or start.numa_nodes:
         # ctypes is imported by the process that needs it, while the other one already waits
         from alignup.errors import AllocationError  # noqa: PLC0415

@@ -30,7 +30,7 @@ _NAME: Final = "alignup-lease"
 _LINK: Final = f"/memfd:{_NAME} (deleted)"
 _LARGEST: Final = 1 << 20
 _MOST_ROUNDS: Final = 16
-"""So often is looked for processes that were started, or executed a command, while others were asked."""
+"""The most rounds of looking for processes that started, or executed a command, during the round before."""
 _WAIT: Final = 0.003
 """Seconds between two looks at processes that are about to execute a command."""
 

@@ -76,7 +76,8 @@ class _Envelope(msgspec.Struct):
 
     version: int
     checksum: str
-    """CRC-32 of the bytes of `table`, in hex: the enemy is a torn or half-written file, not a forger."""
+    """CRC-32 of the bytes of `table`, in hex: it finds torn and half-written files, and is no protection against
+    forgery."""
     table: msgspec.Raw
 
 

@@ -227,7 +227,7 @@ class Ledger:
             try:
                 self._node.adopt(lease)
             except AllocationError as error:
-                raise InputError(f"lease {lease.name!r} shares with others what it has alone: {error}") from None
+                raise InputError(f"lease {lease.name!r} conflicts with another lease: {error}") from None
             self._note(lease)
             if are_new:
                 self._entries.append(Given(lease))
@@ -435,7 +435,7 @@ class Ledger:
         if self._questions:
             self._node.release(lease.id)
             return self._questions[0]
-        # None is whose ledger it is: as in a file, which has one user
+        # None stands for the owner of the ledger, as in a file, which has one user
         uid = None if claim.uid == self._owner else claim.uid
         lease = msgspec.structs.replace(lease, keeper=claim.keeper, uid=uid)
         if excess := self._users.excess(claim.uid, lease):
@@ -504,7 +504,7 @@ class Ledger:
         words = [f"pid {one.process.pid}" for one in visible]
         others = len(ahead) - len(visible)
         words += [f"{others} request{'s' if others > 1 else ''} of other users"] if others else []
-        return AllocationError(f"others wait for the same and came before: {', '.join(words)}")
+        return AllocationError(f"earlier requests are waiting for the same resources: {', '.join(words)}")
 
     def _limit(self, claim: Claim) -> str:
         """Return words about the CPUs that this process may use, if the whole machine would have enough."""

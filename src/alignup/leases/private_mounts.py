@@ -54,7 +54,7 @@ def needed_mounts(answer: DeviceAnswer | None) -> tuple[Mount, ...]:
     needed = []
     for mount in listed:
         if not os.path.exists(mount.host_path):  # noqa: PTH110  # of text
-            raise InputError(f"a device plugin names {mount.host_path}, where nothing is")
+            raise InputError(f"a device plugin asks for {mount.host_path}, which does not exist here")
         target = posixpath.normpath(mount.container_path)
         if mount.read_only or target != posixpath.normpath(mount.host_path):
             needed.append(Mount(target, mount.host_path, mount.read_only))
@@ -129,7 +129,8 @@ def _make_target(mount: Mount, covers: list[str]) -> None:
         missing.append(below)
     if above not in covers:
         if above == "/":
-            raise InputError(f"no folder holds the path {mount.container_path} of a device plugin")
+            what = f"cannot create {mount.container_path} for a device plugin"
+            raise InputError(f"{what}: its first folder does not exist")
         _cover(above)
         covers.append(above)
     *folders, last = reversed(missing)

@@ -228,7 +228,8 @@ def _attempt(file: LeaseFile, site: Site, claim: Claim, successor: Path | None, 
         change.table = ledger.table()
         if refused is None and claim.show is not None:
             claim.show(lease, site.identity, file.path)
-        # after that: an agent that serves looks for what processes show, so that one of the two sees the other
+        # checked last: an agent looks for the leases that processes show once it serves, so that one of the two sees
+        # the other
         if successor is not None and successor.exists():
             raise AgentOwnsError(str(file.path), str(successor))
     if refused is not None:

@@ -26,7 +26,7 @@ _SHOWN_IDS = 4
 _SHOWN_LETTERS = 80
 _SHOWN_NODES = 16
 _NO_HINT = ", which then finds no hint: restricted and single-numa-node refuse every pod that asks for it"
-NOWHERE = -1
+UNKNOWN_NUMA_NODE = -1
 """The NUMA node that plugins report which did not look; no machine has it."""
 _KEYS = frozenset({"id", "numa", "healthy", "pci"})
 
@@ -39,7 +39,7 @@ class Device(Record):
     numa_nodes: tuple[int, ...] | None
     """Kernel ids of the NUMA nodes it is near to; None: the plugin reported no topology."""
     healthy: bool = True
-    is_astray: bool = False
+    has_only_unknown_nodes: bool = False
     """Its plugin reported NUMA nodes, none of which the machine has; they are left out of `numa_nodes`."""
     pci: str = ""
     """Its PCI address; empty: not known, or the id is it."""
@@ -108,7 +108,7 @@ def inventory_to_dict(inventory: Mapping[str, Sequence[Device]]) -> dict[str, li
 
 
 def _device_to_dict(device: Device) -> dict[str, Any]:
-    nodes = (NOWHERE,) if device.is_astray else device.numa_nodes
+    nodes = (UNKNOWN_NUMA_NODE,) if device.has_only_unknown_nodes else device.numa_nodes
     told: dict[str, Any] = {"id": device.id, "numa": None if nodes is None else list(nodes)}
     return told | ({} if device.healthy else {"healthy": False}) | ({"pci": device.pci} if device.pci else {})
 
@@ -134,7 +134,7 @@ def checked_devices(devices: Iterable[Device], machine: Machine, where: str) -> 
             unknown |= strange
             known = tuple(node for node in device.numa_nodes or () if node in nodes)
             # from here on it is that one
-            device = replace(device, numa_nodes=known, is_astray=not known)  # noqa: PLW2901
+            device = replace(device, numa_nodes=known, has_only_unknown_nodes=not known)  # noqa: PLW2901
         found[device.id] = device
     if unknown:
         here, there = (some_of([str(node) for node in sorted(some)], _SHOWN_NODES) for some in (unknown, nodes))

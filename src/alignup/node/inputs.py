@@ -1,6 +1,6 @@
 """Reads the keys of the JSON form of `alignup.node.Node`, and the annotations by which pods name policies.
 
-Values are decoded by the modules of the machine and kubernetes rooms.
+Values are decoded by the modules of `alignup.machine` and `alignup.kubernetes`.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def resize(node: _Node, uid: str, containers: Mapping[str, Any], resources: Mapp
     refused = _deferred(node, wanted)
     if refused:
         return Resize(DEFERRED, refused)
-    node.manager.replace(wanted)
+    node.manager.update_requests(wanted)
     return Resize(ALLOCATED)
 
 

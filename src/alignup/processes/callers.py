@@ -28,8 +28,8 @@ _DEPTH: Final = 2
 _NAMESPACE: Final = "/proc/self/ns/pid"
 _LARGEST: Final = 1 << 16
 _MOST: Final = 256
-"""Files of the kernel that are read, while everybody waits, for a process that is meant: who asks with many threads and
-processes is found all the same, and what `alignup run` starts comes soon after."""
+"""The most files of /proc that are read to find one process; all other requests wait meanwhile. The caller itself comes
+first, and what `alignup run` starts soon after, so that both are found among many threads and children."""
 _LONGEST_LIST: Final = 4096
 """Bytes of a list of processes; one of `alignup run` has a few."""
 

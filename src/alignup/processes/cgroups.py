@@ -86,9 +86,10 @@ class Cgroups:
         return str(cgroup)
 
     def strays(self, known: Container[str]) -> Iterator[str]:
-        """Yield the cgroups of leases that are not known: of those that an agent began with, and was killed.
+        """Yield the cgroups that belong to no known lease.
 
-        Only those below one base are found. Others are below cgroups that go away themselves.
+        An agent made them and was killed before it recorded the lease. Only those below one base are found. Others are
+        below cgroups that go away themselves.
         """
         if self.base is None:
             return

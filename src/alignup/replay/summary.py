@@ -117,7 +117,7 @@ class Counts(Record, frozen=False):
         }
 
 
-HEADINGS: Final = ("pods", "admitted", "refused", "enough in sum", "preferred", "NUMA nodes a container")
+HEADINGS: Final = ("pods", "admitted", "refused", "enough in total", "preferred", "NUMA nodes a container")
 
 
 def _rounded(value: float | None) -> float | None:
@@ -293,7 +293,7 @@ class _Tally:
                 counts.numa_nodes += used
 
     def _note_refusal(self, pod: Pod, refusal: Refusal) -> None:
-        """Count why a pod was refused, and what was stranded if the node had enough in sum."""
+        """Count why a pod was refused, and what was stranded if the node had enough in total."""
         counts = self._counts
         counts.reasons[refusal.reason] += 1
         counts.resources.update(set(_resources_of(refusal)))

@@ -440,7 +440,7 @@ def _check_file(path: Path) -> None:
     # a pipe that a shell has made has no name, and has a writer
     is_open_pipe = stat.S_ISFIFO(mode) and not path.resolve().exists()
     if not stat.S_ISREG(mode) and not is_open_pipe:
-        raise InputError("something that is no file")
+        raise InputError("not a regular file")
 
 
 def _check_server(server: object) -> None:

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from alignup.scheduler.state import ClusterState
 
 HIGHEST_SCORE: Final = 10
-UNKNOWN: Final = "NUMA: nothing is known of the node"
-FAR: Final = "NUMA: the devices of its claims would not be near its CPUs and memory, or that cannot be told"
-UNCERTAIN: Final = "NUMA: the node has not reported its last pods yet"
+UNKNOWN: Final = "NUMA: the topology of the node is unknown"
+FAR: Final = "NUMA: the devices of its claims are on other NUMA nodes than its CPUs and memory, or on unknown ones"
+UNCERTAIN: Final = "NUMA: the node has not yet reported the pods bound to it last"
 _REMEMBERED: Final = 10_000
 _HUNDRED: Final = 100.0
 _FIRST_SCORE: Final = {True: 8, None: 4, False: 0}

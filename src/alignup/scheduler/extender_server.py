@@ -37,9 +37,9 @@ _LARGE: Final = 256 << 10
 _MOST_MEMORY: Final = 3 << 29
 """Bytes that this process may have."""
 _NODES_AT_ONCE: Final = 10
-"""Of which victims are looked for before the process does something else, such as to tell its health."""
+"""Nodes whose victims are found before other questions, such as /healthz, are answered."""
 _TURNS: Final = 8
-"""Of the loop, between two parts of an answer."""
+"""Turns of the event loop between two parts of an answer."""
 _BODY_SECONDS: Final = 10.0
 _SHOWN_LETTERS: Final = 80
 _JSON: Final = "application/json"
@@ -58,7 +58,7 @@ class _Counts:
         refused = Counter(
             "alignup_extender_refused_nodes", "Nodes refused for a pod.", ["resolvable"], registry=self.registry
         )
-        # shown from the start: the first one would be no increase otherwise
+        # made now: Prometheus sees no increase in a series that begins with 1
         self.resolvable, self.unresolvable = refused.labels("yes"), refused.labels("no")
         self.errors = Counter("alignup_extender_errors", "Questions without answer.", ["verb"], registry=self.registry)
         self.nodes = Gauge("alignup_extender_nodes", "Nodes known.", ["known_by"], registry=self.registry)
@@ -233,7 +233,7 @@ class _Reader:
 
 
 class _Bodies:
-    """Receives bodies within bounds of size, in one and in sum, and of time."""
+    """Receives bodies within bounds of size, in one and in total, and of time."""
 
     def __init__(self) -> None:
         self._held = 0

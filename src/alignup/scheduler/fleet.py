@@ -116,7 +116,7 @@ class FleetNode:
         return found
 
     def pod_resources(self) -> tuple[list[PodResources], Allocatable]:
-        """Return what PodResources tells: the pods, and what there is to give, with all devices."""
+        """Return what PodResources tells: the pods, and the allocatable resources, with all devices."""
         node, nothing = self.node, CPUSet()
         memory = {} if node.memory is None else node.memory.allocatable
         ids = node.machine.numa_node_ids

@@ -290,7 +290,7 @@ def _own_labels(labels: Mapping[str, str]) -> dict[str, str]:
     return {NODE_LABEL: labels[NODE_LABEL]} if NODE_LABEL in labels else {}
 
 
-class Kept(Generic[_T]):
+class ObjectStore(Generic[_T]):
     """The watched objects of one kind, by namespace and name; a `Sink`.
 
     Args:
@@ -340,9 +340,9 @@ class WatchedClaims:
     """
 
     def __init__(self, freed: Callable[[Iterable[str]], None]) -> None:
-        self.slices: Kept[Slice] = Kept(lambda one: freed([one.node_name]))
-        self.classes: Kept[DeviceClass] = Kept(lambda _: None)
-        self.claims: Kept[Claim] = Kept(lambda one: freed(self._nodes_of(one)))
+        self.slices: ObjectStore[Slice] = ObjectStore(lambda one: freed([one.node_name]))
+        self.classes: ObjectStore[DeviceClass] = ObjectStore(lambda _: None)
+        self.claims: ObjectStore[Claim] = ObjectStore(lambda one: freed(self._nodes_of(one)))
         self._slices_known = self._claims_known = -1
         self._published = Resources()
         self._providers: dict[str, tuple[object, NodeObject, ClaimProvider]] = {}
@@ -375,7 +375,7 @@ class WatchedClaims:
         classes = tuple(self.classes.found.values())
         provider = provider.copy(Resources(classes=classes, claims=tuple(counted.values())))
         provider.allocate(pod, pod.all_containers[0], TopologyHint(None, preferred=True))
-        return provider.do_meet(pod, admission.containers)
+        return provider.are_aligned(pod, admission.containers)
 
     def _provider(self, node: Node, known: NodeObject) -> ClaimProvider:
         """Return what gives devices on a node where nobody has any."""
@@ -396,7 +396,7 @@ class WatchedClaims:
 
 _KEY: Final = msgspec.json.Encoder(order="sorted")
 _MOST_KINDS: Final = 100
-"""Of pods, of which the words of a member are kept."""
+"""Kinds of pods of which a member keeps the words of its refusal."""
 Member = ExactMember | AmountsMember
 _Known = Node | NodeAmounts
 

@@ -27,7 +27,7 @@ _WATCH_SECONDS: Final = 300
 _SILENCE: Final = 60.0
 """Seconds without a byte, beyond those that the server was told to watch, after which a connection is given up."""
 _LEVELS: Final = 64
-"""That are left of an object with more than any JSON text may have; objects of a cluster have some ten."""
+"""Levels of nesting that are kept of an object that nests too deeply; objects of a cluster have about ten."""
 
 
 class _Meta(msgspec.Struct, rename="camel"):

@@ -114,7 +114,8 @@ class TopologyManager:
         Raises:
             InputError: the manifest is not one of a pod.
             PodExistsError: a pod of this uid is admitted already.
-            RuntimeError: a provider calls, or another thread used the manager when this process was forked.
+            RuntimeError: called by a provider during an admission or removal, or another thread used the manager when
+                this process was forked.
         """
         if isinstance(pod, Mapping):
             pod = pod_from_manifest(pod)
@@ -202,7 +203,7 @@ class TopologyManager:
 
         Raises:
             UnknownPodError: no such pod is admitted.
-            RuntimeError: a provider calls.
+            RuntimeError: called by a provider during an admission or removal.
         """
         with self.lock:
             self.lock.begin_change()
@@ -220,7 +221,7 @@ class TopologyManager:
         As in the kubelet, nothing that they gave is released after a refusal. The lock must be held.
 
         Raises:
-            RuntimeError: a provider calls.
+            RuntimeError: called by a provider during an admission or removal.
         """
         self.lock.begin_change()
         try:
@@ -228,8 +229,8 @@ class TopologyManager:
         finally:
             self.lock.end_change()
 
-    def replace(self, pod: Pod) -> None:
-        """Know a pod that is admitted by other requests from now on; what it holds stays."""
+    def update_requests(self, pod: Pod) -> None:
+        """Replace the recorded requests of an admitted pod; its allocations stay as they are."""
         with self.lock:
             self.pod(pod.uid)
             self._pods[pod.uid] = pod
@@ -280,7 +281,7 @@ def checked_provider(provider: object) -> HintProvider:
 
 
 _PATIENCE: Final = 1.0
-"""Seconds in which other threads of a new process are done with their first look at the lock."""
+"""Seconds to wait for the lock in a forked process, where another thread may be checking it too."""
 
 
 class ManagerLock:
@@ -313,7 +314,7 @@ class ManagerLock:
         """Note that a change is under way; the lock must be held.
 
         Raises:
-            RuntimeError: one is already, so that it is a provider that calls.
+            RuntimeError: a change is under way already, so the caller is a provider.
         """
         if self._is_changing:
             raise RuntimeError("a provider must not call the manager while a pod is admitted or removed")

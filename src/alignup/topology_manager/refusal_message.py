@@ -226,7 +226,7 @@ def _in_one_unit(amounts: Mapping[str, tuple[int, int]]) -> dict[str, tuple[str,
 def _spread(views: Sequence[ResourceView], policy: str) -> str:
     """Return that a resource takes more NUMA nodes now than on an empty machine."""
     needs = "; ".join(f"{view.resource} can now come only from {_other(view)}{_accounted(view)}" for view in views)
-    return f"{needs}; {policy} admits only as few NUMA nodes as an empty machine would need"
+    return f"{needs}; {policy} admits no more NUMA nodes than on an empty machine"
 
 
 def _conflict(views: Sequence[ResourceView], policy: str, *, tells: bool) -> str:

@@ -178,7 +178,7 @@ def test_who_waits_gets_it_in_order(folder):
             threads.append(threading.Thread(target=wait_for_turn, args=(source, number, order)))
             threads[-1].start()
             eventually(lambda: waiting(folder) == len(threads))
-        with pytest.raises(AllocationError, match="others wait for the same"):
+        with pytest.raises(AllocationError, match="earlier requests are waiting"):
             source.acquire(claim(cpus=1))
         source.give_back(first)
         for thread in threads:
@@ -585,10 +585,10 @@ def test_files_that_somebody_removes_are_made_again(folder, monkeypatch, caplog,
         journal = (folder / "leases.json.journal").rename(folder / "j")
         beside = FileSource(file_of(folder), lambda _: leasing.site()).acquire(claim(cpus=2, name="beside")).lease
         journal.rename(folder / "leases.json.journal")
-        eventually(lambda: "given beside the agent" in caplog.text)
+        eventually(lambda: "granted without the agent" in caplog.text)
         eventually(lambda: file_of(folder).agent())
         assert (beside.id in {known.lease.id for known in client(folder).overview().leases}) == is_shown
-        assert ("it is not among the agent's" in caplog.text) != is_shown
+        assert ("the lease was not taken over" in caplog.text) != is_shown
     os.close(evidence)
     with running_agent(folder):
         assert (beside.id in {known.lease.id for known in client(folder).overview().leases}) == is_shown

@@ -143,7 +143,7 @@ def test_nothing_is_written_behind_what_was_written_in_part(path, monkeypatch, d
     asyncio.run(work())
     words = "cannot write the journal: no space left on device"
     assert (broken, told, failed) == ([words], [], [words] * 3)
-    assert read_journal(path)[1].startswith("the journal's end was torn off")
+    assert read_journal(path)[1].startswith("the journal ends with an incomplete entry")
 
 
 def test_one_who_cannot_be_told_keeps_nobody_else_from_it(path):

@@ -89,7 +89,7 @@ def check(text, shown, promised=None):
     assert not missing or lost, "a lease is forgotten, and its CPUs may be given again"
     assert words or set(known) == {lease.id for lease in held}, "something is not as it was, and nobody is told"
     if all(by_id().get(lease.id) == lease for lease in table.leases):
-        restored(tuple(lease.id for lease in table.leases), bool(lost) and "it may have been a lease")
+        restored(tuple(lease.id for lease in table.leases), bool(lost) and "it may have recorded a lease")
     else:
         raise AssertionError("a lease is another than it was")
 
@@ -101,7 +101,7 @@ def restored(leases, lost):
     ledger.restore(by_id()[one] for one in leases)  # nothing is held twice
     ledger.closed = lost or ""
     if lost:
-        with pytest.raises(AllocationError, match="may have been a lease"):
+        with pytest.raises(AllocationError, match="may have recorded a lease"):
             ledger.ask(claim(Random(0), 1 << 40, cpus=1))
 
 
@@ -156,7 +156,7 @@ def test_a_line_that_ends_in_a_newline_is_not_torn():
         reading = read_entries(b"".join(lines) + damaged, "j")
         assert [one.line for one in reading.damage] == [len(lines) + 1]
         where = f"line {len(lines) + 1} of the journal cannot be read"
-        assert settled(reading, ())[2] == f"{where}, and may have been a lease"
+        assert settled(reading, ())[2] == f"{where}, and may have recorded a lease"
 
 
 @pytest.mark.parametrize("damaged", [b"", b"\0" * 3000 + b"\n", b"garbage\n" * 100])

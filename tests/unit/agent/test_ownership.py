@@ -242,7 +242,7 @@ def test_what_may_be_missing_is_given_to_nobody_until_an_operator_says_so(file, 
         agent, said = Ownership(file), []
         table = agent.take_over(MACHINE, socket, said.append)
         assert [lease.name for lease in table.leases] == ["kept"]
-        words = "line 2 of the journal cannot be read, and may have been a lease"
+        words = "line 2 of the journal cannot be read, and may have recorded a lease"
         assert agent.lost == f"{words}: nothing is given until `alignup agent --repair` has been used"
         assert agent.lost in said
         assert any("is now" in one for one in said) == (number == 0)

@@ -1,4 +1,4 @@
-"""A pod's claims on a node: the devices, whether they meet CPUs and memory, what helps, and hints."""
+"""A pod's claims on a node: the devices, whether CPUs and memory are aligned with them, what helps, and hints."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from alignup.claims.allocate import solve
 from alignup.claims.gates import gates_of
 from alignup.claims.objects import Device
-from alignup.claims.on_node import ClaimProvider, foretell, numa_nodes_of
+from alignup.claims.on_node import ClaimProvider, numa_nodes_of, preview_claims
 from alignup.claims.problem import AllocationError, Problem, question_of
 from alignup.claims.read import claims_of_pod, resources_of
 from alignup.errors import InputError
@@ -60,7 +60,7 @@ def cpu_slice(*, grouped: bool) -> dict[str, Any]:
 @pytest.mark.parametrize("grouped", [False, True])
 def test_the_driver_of_cpus_helps_where_it_has_enough_on_one_node(grouped: bool) -> None:
     at = node([slice_of([1]), class_of(), class_of("dra.cpu"), cpu_slice(grouped=grouped), template()])
-    found = foretell(at, pod(cpu=2))
+    found = preview_claims(at, pod(cpu=2))
     assert found is not None
     (line,) = (one for one in found.helps if "dra.cpu" in one)
     wanted = "a device with capacity dra.cpu/cpu of 2" if grouped else "2 devices"
@@ -72,14 +72,14 @@ def test_the_driver_of_cpus_helps_where_it_has_enough_on_one_node(grouped: bool)
     helped["spec"]["spec"]["devices"]["requests"].append({**asking, "name": "cpus"})
     helped["spec"]["spec"]["devices"]["constraints"] = [{"matchAttribute": NUMA}]
     other = node([slice_of([1]), class_of(), class_of("dra.cpu"), cpu_slice(grouped=grouped), helped])
-    bare = foretell(other, pod(cpu=2))
+    bare = preview_claims(other, pod(cpu=2))
     assert bare is not None
     assert {one.numa_nodes for one in bare.devices} == {(1,)}
 
 
 def test_the_driver_of_cpus_is_no_help_where_it_has_too_few() -> None:
     at = node([slice_of([1]), class_of(), class_of("dra.cpu"), cpu_slice(grouped=False), template()])
-    found = foretell(at, pod(cpu=4))
+    found = preview_claims(at, pod(cpu=4))
     assert found is not None
     assert found.meet is False
     assert not [one for one in found.helps if "dra.cpu" in one]
@@ -114,7 +114,7 @@ def test_a_claim_that_is_there_by_itself_is_shared_by_the_pods_that_name_it() ->
 def test_a_misalignment_is_foretold_and_each_help_helps() -> None:
     resources = [slice_of([1, 0]), class_of(), template()]
     at = node(resources)
-    found = foretell(at, pod())
+    found = preview_claims(at, pod())
     assert found is not None
     assert ([one.numa_nodes for one in found.devices], found.meet) == ([(1,)], False)
     selector = 'device.attributes["resource.kubernetes.io"].numaNode == 0'
@@ -122,16 +122,16 @@ def test_a_misalignment_is_foretold_and_each_help_helps() -> None:
     assert any("draHints" in one for one in found.helps)
     assert not at.pods  # nothing has changed
     helped = [*resources[:2], template(selectors=[{"cel": {"expression": selector}}])]
-    better = foretell(node(helped), pod())
+    better = preview_claims(node(helped), pod())
     assert better is not None
     assert (better.meet, better.helps) == (True, ())
-    hinted = foretell(node(resources, hints=True), pod())
+    hinted = preview_claims(node(resources, hints=True), pod())
     assert hinted is not None
     assert hinted.meet is True
 
 
 def test_a_smaller_request_may_help() -> None:
-    found = foretell(node([slice_of([0, 1]), class_of(), template(2)]), pod())
+    found = preview_claims(node([slice_of([0, 1]), class_of(), template(2)]), pod())
     assert found is not None
     assert found.meet is False
     assert any(one.startswith("ask for at most 1 devices") for one in found.helps)
@@ -140,7 +140,7 @@ def test_a_smaller_request_may_help() -> None:
 def test_constraints_join_devices_of_several_drivers() -> None:
     nic = "nic.example.com"
     resources = [slice_of([0]), slice_of([1, 0], driver=nic), class_of(), class_of(nic), template(1, DRIVER, nic)]
-    found = foretell(node(resources), pod())
+    found = preview_claims(node(resources), pod())
     assert found is not None
     assert found.meet is False
     assert any(f"matchAttribute {NUMA}" in one for one in found.helps)
@@ -150,16 +150,16 @@ def test_where_nothing_is_exclusive_it_cannot_be_told() -> None:
     shared = pod(cpu=2).renamed(uid="x")
     resources = [slice_of([1]), class_of(), template()]
     at = Node.from_dict({"machine": "xeon-2s", "kubelet": {}, "devices": {}, "resources": resources})
-    found = foretell(at, shared)
+    found = preview_claims(at, shared)
     assert found is not None
     assert found.meet is None
-    unknown = foretell(node([slice_of([None]), class_of(), template()]), pod())
+    unknown = preview_claims(node([slice_of([None]), class_of(), template()]), pod())
     assert unknown is not None
     assert unknown.meet is None
 
 
 def test_a_refusal_says_what_was_free() -> None:
-    found = foretell(node([slice_of([0]), class_of(), template(2)]), pod())
+    found = preview_claims(node([slice_of([0]), class_of(), template(2)]), pod())
     assert found is not None
     assert "of 1 devices: 1 free" in found.refusal
     assert "ask for 1" in found.refusal
@@ -230,7 +230,7 @@ def test_with_hints_no_pod_is_misaligned_where_many_are_today() -> None:
                 if admission:
                     assert at.claims is not None
                     placed[hints] += 1
-                    misaligned[hints] += at.claims.do_meet(one, admission.containers) is False
+                    misaligned[hints] += at.claims.are_aligned(one, admission.containers) is False
     assert misaligned[True] == 0
     assert misaligned[False] > placed[False] / 5
     assert placed[True] > placed[False] * 0.7

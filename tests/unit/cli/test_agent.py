@@ -62,7 +62,7 @@ def test_commands_use_the_agent_and_the_file_again_after_it(folder):
     assert "use --no-bind" in alignup("run", "--state", state, "--cpus", "1", "true").stderr
     told = alignup("run", "--state", state, "--machine", "dgx-h100", "--no-bind", "true")
     assert "--machine is for the agent at" in told.stderr
-    assert alignup("ps", "--state", state).stdout == "nobody holds anything\n"
+    assert alignup("ps", "--state", state).stdout == "no leases\n"
     assert alignup("release", "--state", state, "x").returncode == 1
     agent.send_signal(signal.SIGTERM)
     _, log = agent.communicate(timeout=3 * LONG)
@@ -72,7 +72,7 @@ def test_commands_use_the_agent_and_the_file_again_after_it(folder):
     assert (back.returncode, back.stdout, back.stderr) == (0, f"0 leases are in {state}\n", "")
     again = alignup("agent", "--state", state, "--hand-back")
     assert f"no agent kept the leases of {state}; --state names the file" in again.stderr
-    assert alignup("ps", "--state", state).stdout == "nobody holds anything\n"
+    assert alignup("ps", "--state", state).stdout == "no leases\n"
     assert alignup(*words[:3], "--machine", "dgx-h100", *words[3:]).stdout == "0,112\n"
 
 
@@ -163,12 +163,12 @@ def test_an_operator_repairs_a_damaged_journal(folder):
         journal.write_bytes(damaged := b"\n".join(lines))
 
         looked = alignup("agent", "--state", state, "--repair")
-        assert (looked.returncode, "kept" in looked.stdout, "With --yes the agent goes on" in looked.stdout) == (
-            0,
-            True,
-            True,
-        )
-        assert f"line {bad + 1} of the journal cannot be read, and may have been a lease" in looked.stdout
+        assert (
+            looked.returncode,
+            "kept" in looked.stdout,
+            "With --yes the agent keeps only these leases" in looked.stdout,
+        ) == (0, True, True)
+        assert f"line {bad + 1} of the journal cannot be read, and may have recorded a lease" in looked.stdout
         assert (journal.read_bytes(), list(folder.glob("*.damaged-*"))) == (damaged, [])
 
         closed = started(folder, "--no-device-plugins")
@@ -181,7 +181,7 @@ def test_an_operator_repairs_a_damaged_journal(folder):
         assert (back.returncode, "see `alignup agent --repair`" in back.stderr) == (2, True)
 
         done = alignup("agent", "--state", state, "--repair", "--yes")
-        assert (done.returncode, "goes on with these leases" in done.stdout, "kept" in done.stdout) == (0, True, True)
+        assert (done.returncode, "keeps these leases" in done.stdout, "kept" in done.stdout) == (0, True, True)
         assert [path.read_bytes() for path in folder.glob("*.damaged-*")] == [damaged]
         again = started(folder, "--no-device-plugins")
         assert alignup("run", "--state", state, "--no-bind", "--cpus", "1", "true").returncode == 0

@@ -284,7 +284,7 @@ def test_admit_and_explain_say_where_the_devices_of_claims_are(alignup, files) -
         ended = alignup(command, *words)
         assert (ended.status, "are ignored" in ended.err) == (0, False)
         assert "claim default/p-c: gpu: gpu.example.com/node-a/g0, NUMA node 1" in ended.out
-        assert "they do not meet the pod's CPUs and memory" in ended.out
+        assert "the devices are not aligned with the pod's CPUs and memory" in ended.out
         assert "let claims give hints" in ended.out
         told = json.loads(alignup(command, "--json", *words).out)["claims"]
         assert (told["meet"], [one["numaNodes"] for one in told["devices"]]) == (False, [[1]])

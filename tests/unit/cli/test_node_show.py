@@ -81,8 +81,8 @@ def test_a_node_is_collected_and_what_is_missing_is_said(alignup, tmp_path, writ
     (root / "var/lib/kubelet/config.yaml").write_text("cpuManagerPolicy: static\n")
     ended = alignup("node", "collect", "--node", root, tmp_path / "lean.tar.xz")
     assert ended.status == 0
-    assert "no PodResources in it (podresources/allocatable.json)" in ended.err
-    assert "no sys in it" in ended.err
+    assert "missing from the archive: PodResources (podresources/allocatable.json)" in ended.err
+    assert "missing from the archive: sys" in ended.err
 
 
 def test_claims_that_matter_on_a_node_are_collected_and_read(alignup, tmp_path, write, monkeypatch):

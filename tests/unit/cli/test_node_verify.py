@@ -36,7 +36,7 @@ def process(root, pid, cpus, identity):
 def test_processes_that_sit_well_and_badly(alignup, root):
     process(root, 70, "1-2,25-26", "container-000002")
     ended = alignup("node", "verify", "--node", root)
-    assert (ended.status, ended.out) == (0, "1 process looked at: all sit where they should\n")
+    assert (ended.status, ended.out) == (0, "1 process checked: all are placed as recorded\n")
     process(root, 71, "0-47", "container-000002")
     ended = alignup("node", "verify", "--node", root)
     assert ended.status == 1

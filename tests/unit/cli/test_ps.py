@@ -83,7 +83,7 @@ def test_what_a_lease_ends_with_is_said_where_there_are_cgroups(state):
 def test_nobody_holds_anything(tmp_path):
     """And looking makes no file."""
     done = CliRunner().invoke(command, ["--state", str(tmp_path / "none.json")])
-    assert done.output == "nobody holds anything\n"
+    assert done.output == "no leases\n"
     assert list(tmp_path.iterdir()) == []
     assert CliRunner().invoke(command, ["--json", "--state", str(tmp_path / "none.json")]).output == ""
 

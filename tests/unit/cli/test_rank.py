@@ -211,7 +211,7 @@ def test_nodes_that_refuse_alike_are_told_once(tmp_path):
     shown = run("rank", "--nodes", nodes, pod).output
     told = json.loads(run("rank", "--nodes", nodes, "--json", pod).output)
 
-    assert "7 nodes: no node has enough cpu (n0, n1, n2, n3, n4 and 2 more)" in shown
+    assert "7 nodes: no NUMA node has enough cpu (n0, n1, n2, n3, n4 and 2 more)" in shown
     assert shown.count("container 'c0' refused by policy") == 1
     [cause] = told["causes"]
     assert (cause["reason"], cause["count"]) == ("TopologyAffinityError", 7)

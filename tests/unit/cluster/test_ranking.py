@@ -1,4 +1,4 @@
-"""Ranking adds what a kubelet does not ask: is there enough in sum, and does the node align anything."""
+"""Ranking adds what a kubelet does not ask: is there enough in total, and does the node align anything."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def names(cluster: Cluster, ranking: Ranking) -> list[str]:
 @pytest.mark.parametrize(
     ("wanted", "reason", "message"),
     [
-        (pod({"cpu": "5000", "memory": "1Gi"}), "Insufficient cpu", "5000 asked, 16 free in sum"),
-        (pod({"cpu": "1", "memory": "9000Gi"}), "Insufficient memory", "9000Gi asked, 63.9Gi free in sum"),
-        (pod({"example.com/nic": 1}), "Insufficient example.com/nic", "1 asked, 0 free in sum"),
-        (pod({"hugepages-2Mi": "4Mi", "cpu": 1}), "Insufficient hugepages-2Mi", "4Mi asked, 0 free in sum"),
-        (pod({"cpu": "17"}, {"cpu": "16500m"}), "Insufficient cpu", "16.5 asked, 16 free in sum"),
+        (pod({"cpu": "5000", "memory": "1Gi"}), "Insufficient cpu", "5000 asked, 16 free in total"),
+        (pod({"cpu": "1", "memory": "9000Gi"}), "Insufficient memory", "9000Gi asked, 63.9Gi free in total"),
+        (pod({"example.com/nic": 1}), "Insufficient example.com/nic", "1 asked, 0 free in total"),
+        (pod({"hugepages-2Mi": "4Mi", "cpu": 1}), "Insufficient hugepages-2Mi", "4Mi asked, 0 free in total"),
+        (pod({"cpu": "17"}, {"cpu": "16500m"}), "Insufficient cpu", "16.5 asked, 16 free in total"),
     ],
 )
 def test_a_node_without_enough_in_sum_is_out(wanted: Pod, reason: str, message: str) -> None:
@@ -119,9 +119,9 @@ def test_nodes_known_by_amounts_only() -> None:
     assert ranked(cluster, pod({"cpu": "4"}, {"cpu": "4"})).refusals == {"Insufficient cpu": 1}
     assert ranked(cluster, pod({"cpu": "13"}, {"cpu": "12500m"})).refusals == {"Insufficient cpu": 2}
     [bare, full] = ranked(cluster, pod({"cpu": "20", "memory": "1"})).refused
-    assert (bare.message, full.message) == ("20 asked, 0 free in sum", "Insufficient cpu: 20 asked, 12 free in sum")
+    assert (bare.message, full.message) == ("20 asked, 0 free in total", "Insufficient cpu: 20 asked, 12 free in total")
     [_, full] = ranked(cluster, pod({"cpu": "8", "memory": "1"})).refused
-    assert full.message == "Insufficient memory: 1 asked, 0 free in sum"
+    assert full.message == "Insufficient memory: 1 asked, 0 free in total"
     nothing = ranked(cluster, pod({}))
     assert (names(cluster, nothing), nothing.unmanaged) == (["full", "bare"], ("bare",))
 
@@ -141,7 +141,7 @@ def test_nodes_that_refuse_alike_are_one_group() -> None:
     [group] = ranking.groups
 
     assert group.nodes == ("b", "c", "d")
-    assert (group.reason, group.cause) == ("TopologyAffinityError", "too little cpu is left on the node")
+    assert (group.reason, group.cause) == ("TopologyAffinityError", "not enough cpu is free on the node")
     assert group.message == ranking.refused[0].message
 
 
@@ -151,6 +151,6 @@ def test_causes_that_differ_are_groups_of_their_own() -> None:
 
     found = [(group.cause, group.nodes) for group in ranking.groups]
     assert found == [
-        ("too little cpu is left on the node", ("full", "full too")),
-        ("too little cpu in sum", ("plain",)),
+        ("not enough cpu is free on the node", ("full", "full too")),
+        ("too little cpu in total", ("plain",)),
     ]

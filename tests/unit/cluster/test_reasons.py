@@ -24,11 +24,11 @@ from strategies import seeds
 from watched import description
 
 WORDS = {
-    "too little": "is left on the node",
-    "one node": "no node has enough",
-    "spread": "only on more nodes than needed",
+    "too little": "is free on the node",
+    "one node": "no NUMA node has enough",
+    "spread": "more NUMA nodes than on an empty machine",
     "allocation": "left to allocate",
-    "whole cores": "no whole number of cores",
+    "whole cores": "cannot be allocated as whole cores",
 }
 ALL = {"cpu", "memory", "gpu", "nic", "fpga", "hugepages-2Mi", "hugepages-1Gi", "hugepages-16Gi"}
 PAIRS = 2000
@@ -57,7 +57,7 @@ def check(words: str, causes) -> None:
     blamed = {name.rpartition("/")[2] for cause in causes for name in cause.resources}
     assert {word.strip(",;") for word in words.split()} & ALL == blamed, (words, sentence)
     if kind == "conflict":
-        assert "no set of nodes is best for" in words or " only on node" in words, (words, sentence)
+        assert "no set of NUMA nodes suits" in words or " only on NUMA node" in words, (words, sentence)
     elif kind == "pod policy":
         assert ("exclusivity" in words) is ("exclusivity" in sentence), (words, sentence)
         assert "exclusivity" in words or "the pod's policy" in words
@@ -116,12 +116,12 @@ def causes_in(lines: list[str], asked: Pod) -> dict[str, str]:
 def test_a_neighbour_with_a_memory_manager_puts_no_blame_on_memory() -> None:
     aligned = line("aligned", "xeon-2s", topologyManagerPolicy="single-numa-node", cpuManagerPolicy="static")
     found = causes_in([line("plain", "xeon-2s"), aligned], pod(cpu="65", memory="1Mi"))
-    assert found["aligned"] == "no node has enough cpu"
+    assert found["aligned"] == "no NUMA node has enough cpu"
 
 
 def test_cpus_that_an_empty_node_would_spread_as_well_are_in_conflict() -> None:
     found = causes_in([line("r", "epyc-2s-nps4")], pod(cpu="40", memory="64Gi"))
-    assert found == {"r": "no set of nodes is best for cpu and memory"}
+    assert found == {"r": "no set of NUMA nodes suits cpu and memory"}
 
 
 def zones(policy: str, resource: str, *available: int, capacity: int = 8, **others: int) -> dict[str, Any]:
@@ -154,11 +154,11 @@ def test_amounts_blame_what_the_node_manages_and_tell_spread_from_conflict() -> 
     cluster = Cluster.from_node_resource_topologies(objects)
     asked = pod(cpu="4", memory="1Mi")
     found = {one.node: one.cause for one in rank(cluster, asked, cluster.evaluate(asked), Fit(cluster)).refused}
-    assert found["RestrictedContainerLevel-cpu"] == "cpu only on more nodes than needed"
-    assert found["RestrictedContainerLevel-memory"] == "no set of nodes is best for cpu and memory"
+    assert found["RestrictedContainerLevel-cpu"] == "cpu would need more NUMA nodes than on an empty machine"
+    assert found["RestrictedContainerLevel-memory"] == "no set of NUMA nodes suits cpu and memory"
     wide = pod(cpu="9", memory="1Mi")
     found = {one.node: one.cause for one in rank(cluster, wide, cluster.evaluate(wide), Fit(cluster)).refused}
-    assert found["SingleNUMANodeContainerLevel-cpu"] == "no node has enough cpu"
+    assert found["SingleNUMANodeContainerLevel-cpu"] == "no NUMA node has enough cpu"
 
 
 def test_of_many_nodes_those_that_are_not_asked_say_what_those_alike_say() -> None:
@@ -168,7 +168,7 @@ def test_of_many_nodes_those_that_are_not_asked_say_what_those_alike_say() -> No
     answer = cluster.evaluate(asked)
     for most in (0, 1, 4, 9):
         texts = refusal_texts(cluster, layouts_of(cluster), asked, answer, np.arange(9), most_asked=most)
-        assert set(texts) == {"NUMA: no set of nodes is best for cpu and memory"}
+        assert set(texts) == {"NUMA: no set of NUMA nodes suits cpu and memory"}
 
 
 @pytest.mark.parametrize("blind", [True, False])
@@ -194,4 +194,4 @@ def test_a_simulation_tells_the_cause_of_each_moment() -> None:
     cluster = Cluster.from_json_lines(json.dumps({"name": "n", **description()}))
     events = [arrival(0, **wide), arrival(1, **small), arrival(2, **small), arrival(3, **wide)]
     causes = {cause: count for (_, cause), count in Simulation(cluster).run(events).causes.items()}
-    assert causes == {"no node has enough gpu": 1, "no node has enough gpu and cpu": 1}
+    assert causes == {"no NUMA node has enough gpu": 1, "no NUMA node has enough gpu and cpu": 1}

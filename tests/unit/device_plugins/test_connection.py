@@ -140,7 +140,7 @@ def test_a_connection_that_was_let_go_reports_nothing(plugin, follow, reports):
     connection.stop()
     connection.join()
     assert reports.empty()
-    with pytest.raises(DevicePluginError, match="is gone, Allocate was not answered"):
+    with pytest.raises(DevicePluginError, match="disconnected before it answered Allocate"):
         connection.allocate(["a"])
 
 

@@ -119,7 +119,7 @@ def test_a_plugin_that_dies_has_no_healthy_devices_until_it_comes_back(plugins, 
     assert [device.id for device in lost] == ["nic0", "nic1"]
     (status,) = plugins.status()
     assert (status.healthy, status.devices) == (0, 2)
-    assert "gone" in status.trouble or "ended" in status.trouble
+    assert "disconnected" in status.trouble or "ended" in status.trouble
     with pytest.raises(DevicePluginError, match=f"the device plugin of {NIC} cannot be asked"):
         plugins.allocate({NIC: ("nic0",)})
     plugin.reports = queue.SimpleQueue()

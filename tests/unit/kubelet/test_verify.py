@@ -15,7 +15,7 @@ from alignup.errors import InputError
 from alignup.kubelet.allocate_response_pb2 import AllocateResponse, DeviceFile
 from alignup.kubelet.processes import all_processes
 from alignup.kubelet.read import read_kubelet_node
-from alignup.kubelet.verify import seats_of_kubelet, seats_of_leases, verify
+from alignup.kubelet.verify import placements_of_kubelet, placements_of_leases, verify
 from alignup.leases.record import MemoryShare
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device
@@ -67,7 +67,7 @@ CGROUPFS = f"12:cpuset:/kubepods/pod{UID}/{'e' * 64}\n"
 
 def misplaced(root, *pids):
     running = list(all_processes(root))
-    return verify(root, seats_of_kubelet(read_kubelet_node(root), running), running, pids)
+    return verify(root, placements_of_kubelet(read_kubelet_node(root), running), running, pids)
 
 
 def own(root):
@@ -130,7 +130,7 @@ def test_leases_and_what_they_have_started_are_verified(root):
     process(root, pid + 1, "1-3", mems="0-1", parent=pid)
     process(root, pid + 2, "9", parent=1)
     running = list(all_processes(root))
-    found = verify(root, seats_of_leases([lease], running), running)
+    found = verify(root, placements_of_leases([lease], running), running)
     assert [(one.pid, one.kind, one.name) for one in found] == [(pid + 1, "cpus", "mine")]
 
 

@@ -38,7 +38,7 @@ def pod_of(*resources, **spec):
         ),
         (
             pod_of(WHOLE, resources=WHOLE),
-            "spec.resources of its pod, or its pod's status, count instead of its own requests",
+            "the kubelet uses spec.resources or the status of its pod instead of the container's own requests",
         ),
     ],
 )

@@ -90,7 +90,7 @@ def test_leases_that_share_a_device_of_a_claim_are_refused():
     books = Ledger(site(), Limits(), OWNER)
     lease = keep(books, "a", devices={ONE: 1})
     twice = leasing.record("other", cpus=lease.cpus, devices={TWO: lease.devices[ONE]})
-    with pytest.raises(InputError, match="shares with others what it has alone"):
+    with pytest.raises(InputError, match="conflicts with another lease"):
         books.restore([twice])
 
 

@@ -132,9 +132,9 @@ def test_who_waits_is_served_in_order():
     for one, wishes in (("b", {"cpus": 2}), ("c", {"devices": {leasing.GPU: 1}}), ("d", {"cpus": 1})):
         books.join(asked(one, **wishes))
     assert books.heads() == ["b", "c", "d"]
-    with pytest.raises(AllocationError, match="others wait for the same"):
+    with pytest.raises(AllocationError, match="earlier requests are waiting"):
         books.ask(asked("e", cpus=1))
-    with pytest.raises(AllocationError, match="others wait for the same"):
+    with pytest.raises(AllocationError, match="earlier requests are waiting"):
         books.ask(asked("d", cpus=1))
     books.free("a")
     keep(books, "b", cpus=2)
@@ -224,7 +224,7 @@ def test_leases_that_share_something_are_not_taken_over():
     books = ledger()
     lease = keep(books, "a", cpus=2)
     twin = msgspec.structs.replace(lease, id="b", name="twin")
-    with pytest.raises(InputError, match="lease 'twin' shares with others"):
+    with pytest.raises(InputError, match="lease 'twin' conflicts with another"):
         ledger().restore([lease, twin])
 
 
@@ -417,7 +417,7 @@ def test_what_can_never_be_blocks_nobody():
     assert len(keep(books, "c", BOB, cpus=15).cpus) == 15
     books.free("c")
     books.free("a")
-    with pytest.raises(AllocationError, match="came before: 1 request of other users"):
+    with pytest.raises(AllocationError, match="waiting for the same resources: 1 request of other users"):
         books.ask(asked("d", BOB, cpus=1))
     assert len(books.keep(books.ask(first).id).cpus) == 16
 
@@ -429,7 +429,7 @@ def test_who_is_at_a_limit_blocks_nobody():
     keep(books, "c", BOB, cpus=8)
     books.free("a")
     assert books.heads() == ["b"]
-    with pytest.raises(AllocationError, match="came before: pid"):
+    with pytest.raises(AllocationError, match="waiting for the same resources: pid"):
         books.ask(asked("d", 0, cpus=8))
 
 
@@ -479,14 +479,14 @@ def test_one_who_passes_never_delays_the_first():
     held_by(books, "a", OTHER, cpus=9)
     held_by(books, "b", OTHER, cpus=1)
     waiting_for(books, "c", cpus=7)
-    with pytest.raises(AllocationError, match="came before"):
+    with pytest.raises(AllocationError, match="earlier requests are waiting"):
         books.ask(asked("d", BOB, cpus=1))  # the end of b alone is enough for the first
     books.free("b")
     books.leave("c")
     held_by(books, "b", OTHER, cpus=4)
     waiting_for(books, "e", cpus=6)
     assert len(keep(books, "f", BOB, cpus=1).cpus) == 1  # whichever ends, six are free
-    with pytest.raises(AllocationError, match="came before"):
+    with pytest.raises(AllocationError, match="earlier requests are waiting"):
         books.ask(asked("g", BOB, cpus=2))
 
 
@@ -496,7 +496,7 @@ def test_with_too_many_leases_to_tell_nobody_passes(monkeypatch):
     held_by(books, "a", OTHER, cpus=9)
     held_by(books, "b", OTHER, cpus=4)
     waiting_for(books, "e", cpus=6)
-    with pytest.raises(AllocationError, match="came before"):
+    with pytest.raises(AllocationError, match="earlier requests are waiting"):
         books.ask(asked("f", BOB, cpus=1))
 
 
@@ -506,7 +506,7 @@ def test_what_is_passed_on_trial_stays_as_it_was():
     waiting_for(books, "c", cpus=14)
     books.take_entries()
     before = (books.table(), books.amounts())
-    with pytest.raises(AllocationError, match="came before"):
+    with pytest.raises(AllocationError, match="earlier requests are waiting"):
         books.ask(asked("d", BOB, cpus=3))
     assert (books.table(), books.amounts(), books.take_entries()) == (*before, [])
 

@@ -111,7 +111,9 @@ def test_nobody_gets_past_one_who_waits_for_the_same(file, other):
         )
         threads[-1].start()
         until(lambda number=number: len(file.read().waiting) == number + 1)
-    with pytest.raises(AllocationError, match=f"others wait for the same and came before: pid {os.getpid()}"):
+    with pytest.raises(
+        AllocationError, match=f"earlier requests are waiting for the same resources: pid {os.getpid()}"
+    ):
         get(file, make_request(cpus=1))
     give_back(file, get(file, make_request(memory="1Gi")))
     give_back(file, get(file, make_request(devices={leasing.GPU: 1})))
@@ -185,7 +187,7 @@ def test_one_who_passes_does_not_delay_the_first(file, other):
     """Whoever ends first."""
     get(file, make_request(cpus=12), process=other)
     with one_who_waits(file, make_request(cpus=10)):
-        with pytest.raises(AllocationError, match="came before"):
+        with pytest.raises(AllocationError, match="earlier requests are waiting"):
             get(file, make_request(cpus=7))
         assert len(get(file, make_request(cpus=2)).cpus) == 2
 
@@ -193,6 +195,6 @@ def test_one_who_passes_does_not_delay_the_first(file, other):
 def test_a_queue_of_an_earlier_release_is_not_passed(file):
     """It does not say what is asked for."""
     leasing.put(file, waiting=[Waiter("1", identify(os.getpid()), ("cpu",))])
-    with pytest.raises(AllocationError, match=f"came before: pid {os.getpid()}"):
+    with pytest.raises(AllocationError, match=f"waiting for the same resources: pid {os.getpid()}"):
         get(file, make_request(cpus=1))
     get(file, make_request(memory="1Gi"))

@@ -110,7 +110,7 @@ def test_numa_nodes_that_the_machine_lacks_are_passed_over_with_a_warning():
     ) as said:
         found = decode_inventory({"r": devices}, MACHINE)
 
-    assert found == {"r": (Device("a", (), is_astray=True), Device("b", (8,)), Device("c", (0,)))}
+    assert found == {"r": (Device("a", (), has_only_unknown_nodes=True), Device("b", (8,)), Device("c", (0,)))}
     assert len(said) == 1
     assert "no hint" not in str(said[0].message)
     assert inventory_to_dict(found)["r"][0] == {"id": "a", "numa": [-1]}

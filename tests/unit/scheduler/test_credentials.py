@@ -94,10 +94,10 @@ def test_what_could_be_read_for_ever_is_refused(tmp_path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     for path in (fifo, tmp_path, "/dev/zero"):
-        assert refusal(path) == "something that is no file"
+        assert refusal(path) == "not a regular file"
         config = tmp_path / "kubeconfig"
         config.write_text(json.dumps(kubeconfig(user={"tokenFile": str(path)})))
-        assert refusal(config) == "something that is no file"
+        assert refusal(config) == "not a regular file"
 
 
 def test_a_pipe_of_a_shell_is_read() -> None:

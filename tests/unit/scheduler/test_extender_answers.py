@@ -73,12 +73,12 @@ def test_a_refusal_that_evictions_could_end_is_failed_with_where_the_resources_a
         answers.state.pod_seen(watched(f"cpu-{node}", node, cpu=4), 0)
     found = answers.filter(watched("p", cpu=2, gpu=1), ALL, 0)
     assert not found.passed
-    assert found.failed == dict.fromkeys(ALL, "NUMA: gpu only on node 1, cpu only on node 0")
+    assert found.failed == dict.fromkeys(ALL, "NUMA: gpu only on NUMA node 1, cpu only on NUMA node 0")
 
 
 def test_a_refusal_that_no_eviction_can_end_is_unresolvable(answers) -> None:
     found = answers.filter(watched("p", cpu=5), ALL, 0)
-    assert found.unresolvable == dict.fromkeys(ALL, "NUMA: no node has enough cpu")
+    assert found.unresolvable == dict.fromkeys(ALL, "NUMA: no NUMA node has enough cpu")
 
 
 def test_each_node_says_why_it_refuses_a_pod_as_it_is_now(answers) -> None:
@@ -107,7 +107,7 @@ def test_each_node_says_why_it_refuses_a_pod_as_it_is_now(answers) -> None:
 
 def test_too_little_on_the_whole_node_is_said(answers) -> None:
     found = answers.filter(watched("p", cpu=1, gpu=3), ["exact-a"], 0)
-    assert found.unresolvable == {"exact-a": "NUMA: too little gpu is left on the node"}
+    assert found.unresolvable == {"exact-a": "NUMA: not enough gpu is free on the node"}
 
 
 @pytest.mark.parametrize(("opens", "passed"), [(True, ["stranger"]), (False, [])])

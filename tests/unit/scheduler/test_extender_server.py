@@ -203,7 +203,7 @@ def test_a_refused_pod_is_woken_by_its_node_when_another_ends() -> None:
             await asked.stub.put(PODS, pod_object("p", "a", cpu=4))
             await until(lambda: asked.extender.state.pod_count)
             refused = await asked.filter(pod_object("q", cpu=4), "a")
-            assert refused["FailedNodes"] == {"a": "NUMA: too little cpu is left on the node"}
+            assert refused["FailedNodes"] == {"a": "NUMA: not enough cpu is free on the node"}
             assert WOKEN not in asked.stub.get(NODES, "a")["metadata"].get("annotations", {})
             await asked.stub.delete(PODS, "p", "default")
             await until(lambda: WOKEN in asked.stub.get(NODES, "a")["metadata"].get("annotations", {}))
@@ -325,8 +325,8 @@ def test_a_pod_gets_an_event_when_the_causes_of_its_refusal_change() -> None:
             await asked.ask("filter", Pod=pod_object("p", cpu=1, gpu=3), NodeNames=["a", "b"])
             await until(lambda: len(told()) > 1)
             assert told() == [
-                "none of 2 nodes can take the pod: 2 no node has enough cpu",
-                "none of 2 nodes can take the pod: 2 too little gpu is left on the node",
+                "none of 2 nodes can take the pod: 2 no NUMA node has enough cpu",
+                "none of 2 nodes can take the pod: 2 not enough gpu is free on the node",
             ]
             (first, _) = asked.stub.objects[EVENTS].values()
             assert first["involvedObject"]["uid"] == "uid-p"

@@ -16,7 +16,7 @@ from alignup.topology_manager.provider import HintProvider
 from fakes import Licences, Saying, hint
 
 ANY = TopologyHint(None, True)
-NOWHERE = TopologyHint(None, False)
+UNKNOWN_NUMA_NODE = TopologyHint(None, False)
 
 # What is offered on 2 nodes, and the best hint (mask, preferred) under best-effort and restricted. A third
 # pair is what comes of it under single-numa-node, where that differs.
@@ -48,7 +48,7 @@ SHARED: dict[str, tuple[Any, ...]] = {
     ),
     "any node beside a mask": ([{"cpu": [ANY, hint(False, 1)]}, {"gpu": [hint(True, 1)]}], (2, True)),
     "any node alone": ([{"cpu": [ANY]}], (3, True), (None, True)),
-    "any node, not preferred": ([{"cpu": [NOWHERE]}], (3, False), (None, False)),
+    "any node, not preferred": ([{"cpu": [UNKNOWN_NUMA_NODE]}], (3, False), (None, False)),
     "an empty mask": ([{"cpu": [model.hint_list([(0, True)])[0]]}], (3, False), (None, False)),
     "a mask of other nodes": ([{"cpu": [hint(True, 5)]}], (3, False), (None, False)),
 }

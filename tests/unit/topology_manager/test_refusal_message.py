@@ -14,7 +14,7 @@ from alignup.topology_manager.scope import Refusal, Store, make_scope
 from fakes import Saying, hint, pod_of
 
 ANY = TopologyHint(None, True)
-NOWHERE = TopologyHint(None, False)
+UNKNOWN_NUMA_NODE = TopologyHint(None, False)
 
 
 def refusal_of(policy: str, *providers: Any, numa_nodes: int = 2, scope: str = "container") -> Refusal:
@@ -33,7 +33,7 @@ def refusal_of(policy: str, *providers: Any, numa_nodes: int = 2, scope: str = "
         pytest.param("restricted", [{"gpu": []}, {"cpu": [hint(True, 0)]}], "not enough gpu is free", id="too little"),
         pytest.param(
             "restricted",
-            [{"gpu": [], "nic": [NOWHERE]}],
+            [{"gpu": [], "nic": [UNKNOWN_NUMA_NODE]}],
             "not enough gpu is free; not enough nic is free",
             id="too little of two",
         ),
@@ -46,8 +46,7 @@ def refusal_of(policy: str, *providers: Any, numa_nodes: int = 2, scope: str = "
         pytest.param(
             "restricted",
             [{"cpu": [hint(False, 0, 1)]}, {"nic": [hint(True, 1)]}],
-            "cpu can now come only from nodes 0+8; "
-            "restricted admits only as few NUMA nodes as an empty machine would need",
+            "cpu can now come only from nodes 0+8; restricted admits no more NUMA nodes than on an empty machine",
             id="fragmented",
         ),
         pytest.param(
@@ -154,7 +153,7 @@ def view(resource: str, preferred: list[list[int]], other: list[list[int]], *, a
 
 def test_an_any_node_hint_that_is_not_preferred_is_no_freedom() -> None:
     """It says that nothing will do, so the resource counts as impossible."""
-    assert view_of("cpu", [NOWHERE], None).is_impossible
+    assert view_of("cpu", [UNKNOWN_NUMA_NODE], None).is_impossible
 
 
 def test_nodes_that_the_machine_lacks_are_not_named() -> None:

@@ -84,7 +84,7 @@ cdef class Row:
         distances: None where they are not known.
         prefer_closest: the option prefer-closest-numa-nodes.
         asks_itself: the node has to be asked, since something else than these ledgers decides there.
-        upper_bound: amounts are all that is known of the node, so that its yes is not certain.
+        upper_bound: amounts are all that is known of the node, so that its admissions are not certain.
         changes: the count of its changes; None: there are none.
     """
 

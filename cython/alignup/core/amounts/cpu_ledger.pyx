@@ -141,12 +141,12 @@ cdef class CpuCapacity:
 
     @property
     def allocatable(self):
-        """The CPUs that could be given away if nobody had any."""
+        """The allocatable CPUs: those that containers can have exclusively."""
         return cpus_of(self.topology, self.layout.allocatable)
 
     @property
     def shareable(self):
-        """The CPUs of the shared pool if nobody had any."""
+        """The CPUs of the shared pool while no CPUs are allocated exclusively."""
         return cpus_of(self.topology, self.layout.shareable)
 
     @property

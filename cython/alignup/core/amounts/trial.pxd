@@ -59,7 +59,7 @@ cdef struct NodeRow:
     int policy
     bint pod_scope
     bint asks_itself                # nothing here can judge it: providers of users, plugins, more than 8 NUMA nodes
-    bint upper_bound                # amounts are all that is known: its yes is not certain
+    bint upper_bound                # amounts are all that is known: its admissions are not certain
     const int64_t* changes          # see `alignup.core.amounts.changes`; NULL: the node never changes
     const int64_t* distances        # sum of the distances within each mask; NULL: they do not count
     const int64_t* sums             # the same, for scores; NULL: not known

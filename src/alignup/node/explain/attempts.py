@@ -33,14 +33,14 @@ class Attempts(Record, frozen=False):
         pod: the pod.
         manifest: a manifest of it; empty: the pod cannot be changed.
         is_copy: whether pods may be removed from copies of the node.
-        aims_higher: a change only counts if every container gets what it prefers.
+        must_be_preferred: a change only counts if every container gets what it prefers.
     """
 
     node: Node
     pod: Pod
     manifest: Manifest
     is_copy: bool
-    aims_higher: bool = False
+    must_be_preferred: bool = False
     left: int = field(default=MOST_ATTEMPTS)
 
     @property
@@ -90,7 +90,7 @@ class Attempts(Record, frozen=False):
         self.left -= 1
         if self.left < 0 or not admission.admitted:
             return None
-        if self.aims_higher:
+        if self.must_be_preferred:
             hints = [one.affinity for one in admission.containers.values()]
             return admission if all(hint is not None and hint.preferred for hint in hints) else None
         return admission

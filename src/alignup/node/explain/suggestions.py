@@ -57,14 +57,14 @@ def _attempts(node: Node, trial: Trial, manifest: Mapping[str, Any] | None) -> A
     except TypeError:  # a user's provider has no copy()
         subject, is_copy = node, False
     written = manifest_of(trial.pod, manifest) or {}
-    return Attempts(subject, trial.pod, written, is_copy, aims_higher=trial.admission.admitted)
+    return Attempts(subject, trial.pod, written, is_copy, must_be_preferred=trial.admission.admitted)
 
 
 def _for_admitted(attempts: Attempts, trial: Trial) -> Iterator[Option]:
     """Yield changes under which every container gets what it prefers, or CPUs of its own."""
     if not all(got.affinity is not None and got.affinity.preferred for got in trial.got.values()):
         yield from _for_refused(attempts, trial, ())
-    attempts.aims_higher = False
+    attempts.must_be_preferred = False
     if attempts.manifest:
         yield from ((0.0, one) for one in pinned_shape(attempts))
 
@@ -114,7 +114,9 @@ def kubelet_changes(attempts: Attempts, holdings: Holdings, blamed: Sequence[str
         admission = attempts.with_kubelet(fields)
         if admission is None:
             continue
-        if attempts.aims_higher and not any(numa_nodes_of(holdings, got) for got in admission.containers.values()):
+        if attempts.must_be_preferred and not any(
+            numa_nodes_of(holdings, got) for got in admission.containers.values()
+        ):
             continue  # nothing of the pod would be aligned
         lost, words = _alignment(admission, holdings)
         yield cost + lost, Suggestion("kubelet", f"configure the kubelet with {name}: {words}", {"kubelet": fields})
@@ -125,7 +127,7 @@ def _candidates(attempts: Attempts, blamed: Sequence[str]) -> Iterator[tuple[flo
     config = attempts.node.config
     policy = config.topology_manager_policy
     if policy == "none":
-        if attempts.aims_higher:
+        if attempts.must_be_preferred:
             fields = {"topologyManagerPolicy": "best-effort", "topologyManagerPolicyOptions": None}
             yield 0.0, fields, "topologyManagerPolicy best-effort"
     else:
@@ -150,5 +152,5 @@ def _alignment(admission: Admission, holdings: Holdings) -> tuple[float, str]:
     if not where or all(hint is None for hint in hints):
         return 0.0, f"{placed}, with nothing aligned"
     if all(hint is not None and hint.preferred for hint in hints):
-        return 0.0, f"{placed}, where every resource prefers to be"
-    return NOT_PREFERRED, f"{placed}, where not every resource prefers to be"
+        return 0.0, f"{placed}, which every resource prefers"
+    return NOT_PREFERRED, f"{placed}, which not every resource prefers"

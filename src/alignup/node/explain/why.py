@@ -1,6 +1,6 @@
 """Explains why a pod would be admitted or refused on a node: runs it on a copy and makes the record of what happened.
 
-`alignup.node.explain.trial` runs it, `cause` and `missed` beside it find the sentence, `suggest` what would help.
+`alignup.node.explain.trial` runs it, `cause` and `missed` beside it find the sentence, `suggestions` what would help.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ def group_in_words(group: MemoryGroup) -> str:
     names = "+".join(map(str, group.numa_nodes))
     if group.usable:
         return f"NUMA nodes {names} supply memory only together, because of {holders}"
-    return f"NUMA nodes {names} supply no more memory together, in spite of {holders}"
+    return f"NUMA nodes {names} can no longer supply memory together, although they are still tied by {holders}"
 
 
 def container_columns(explanation: Explanation) -> tuple[str, str, str, str]:

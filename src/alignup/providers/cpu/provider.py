@@ -131,7 +131,7 @@ class CpuProvider:
 
     @property
     def allocatable_cpus(self) -> CPUSet:
-        """The CPUs that could be given away if nobody had any."""
+        """The allocatable CPUs: those that containers can have exclusively."""
         return CPUSet.from_int(self.ledger.capacity.allocatable)
 
     def cpus(self, pod_uid: str, container_name: str) -> CPUSet | None:

@@ -114,7 +114,7 @@ def _groups(
 
 @lru_cache(maxsize=64)
 def cpu_capacity(topology: CpuTopology, reserved: int, options: CpuOptions, profile: VersionProfile) -> CpuCapacity:
-    """Return what there is to give; nodes of the same machine, reserved CPUs and options share the answer.
+    """Return the allocatable CPUs; nodes of the same machine, reserved CPUs and options share the answer.
 
     Raises:
         ConfigError: reserved CPUs that the machine lacks, or align-by-socket with more sockets than nodes.

@@ -37,7 +37,7 @@ class _Inventory:
             for device in devices
         ]
         healthy = bit_set(i for i, device in enumerate(devices[:reported]) if device.healthy)
-        is_aligned = any(device.is_astray for device in devices[:reported])
+        is_aligned = any(device.has_only_unknown_nodes for device in devices[:reported])
         self.amounts = DeviceInventory(
             len(numa_ids), places, healthy, reported, over_all_nodes=over_all_nodes, is_aligned=is_aligned
         )

@@ -191,10 +191,10 @@ def choose_together(
 
 
 def assignment(costs: Sequence[Sequence[int]]) -> list[int]:
-    """Return a column for each row, each column once, of which the costs are least in sum.
+    """Return the column assigned to each row so that the total cost is least (the Hungarian algorithm).
 
-    Rows are added one by one. Each time the shortest path is found on which the columns given so far change hands, by
-    costs less what rows and columns are worth by now, which are never negative; then what they are worth is adapted.
+    Rows are added one by one. The shortest augmenting path under the reduced costs, which are never negative, assigns
+    columns anew; then the potentials of rows and columns are updated.
     """
     count = len(costs)
     of_row, of_column, holder = [0] * count, [0] * count, [-1] * count

@@ -178,7 +178,7 @@ class MemoryProvider:
         if not requests:
             if self._places_nothing(pod):  # as older kubelets do
                 if affinity.affinity is None:
-                    raise AllocationError("a container that requests no memory has no NUMA nodes to go by")
+                    raise AllocationError("a container without an affinity that requests no memory has no NUMA nodes")
                 self._take(self.ledger.copy(), pod.uid, ((MEMORY, 0),), affinity)
             return
         if key in self._holdings:
@@ -363,7 +363,7 @@ class MemoryProvider:
     def restore(self, state: RestoredMemory) -> None:
         """Take over the state of a kubelet's memory manager, in place of what is held now.
 
-        What there is to give follows the state too: a kubelet looks at the machine's memory when it starts.
+        The allocatable memory follows the state too: a kubelet looks at the machine's memory when it starts.
         """
         if state.allocatable != self.allocatable:
             capacity = MemoryCapacity(state.allocatable, checks_groups=self._checks_groups)

@@ -68,7 +68,8 @@ def test_nodes_and_memory_groups_in_words() -> None:
         "NUMA nodes 0+1 supply memory only together, because of the memory of a"
     )
     assert group_in_words(MemoryGroup((0, 1), (), usable=False)) == (
-        "NUMA nodes 0+1 supply no more memory together, in spite of a binding that a removed pod left behind"
+        "NUMA nodes 0+1 can no longer supply memory together, although they are still tied by a binding that a removed "
+        "pod left behind"
     )
 
 
