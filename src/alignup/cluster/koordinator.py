@@ -68,13 +68,13 @@ def judge_nodes(cluster: Cluster, pod: Pod, profile: str = "document") -> tuple[
     rules = make_profile(profile)
     requests = peak(pod.init_containers, pod.containers, lambda one: one.requests.items())
     asked = {name: amount for name, amount in requests.items() if amount}
-    missing = _missing(cluster, pod, asked)
+    shortages = Fit(cluster).all_shortages(pod, len(cluster))
     found = []
     for index, name in enumerate(cluster.names):
         node = cluster.nodes[index] if cluster.nodes else None
         numa_ids = node.machine.numa_node_ids if node else range(cluster.rows[index].numa_nodes)
-        if missing[index]:
-            reasons = tuple(f"Insufficient {resource}" for resource in missing[index])
+        if shortages[index]:
+            reasons = tuple(one.reason for one in shortages[index])
             found.append(NodeVerdict(name, Verdict(Status(StatusCode.UNSCHEDULABLE, reasons)), 0.0, None))
             continue
         try:
@@ -83,18 +83,6 @@ def judge_nodes(cluster: Cluster, pod: Pod, profile: str = "document") -> tuple[
             verdict = Verdict(Status(StatusCode.ERROR, (str(error),)))
         found.append(_node_verdict(name, verdict, numa_ids))
     return tuple(found)
-
-
-def _missing(cluster: Cluster, pod: Pod, asked: Mapping[str, int]) -> list[list[str]]:
-    """Return for each node the resources of which it has too little left in total."""
-    free = Fit(cluster).free
-    # nodes ignore a requested resource that none of them has and that is no device
-    counted = {*free, *dict(pod.devices)} if cluster.nodes else set(asked)
-    wanted = [(name, asked[name]) for name in sorted(counted.intersection(asked))]
-    return [
-        [name for name, amount in wanted if name not in free or free[name][index] < amount]
-        for index in range(len(cluster))
-    ]
 
 
 def _verdict(cluster: Cluster, index: int, pod: Pod, asked: Mapping[str, int], rules: Profile) -> Verdict:

@@ -175,7 +175,7 @@ _MILLI: Final = 1000
 
 
 class Shortage(Record):
-    """The first resource that a node has too little of."""
+    """A resource that a node has too little of."""
 
     resource: str
     asked: int
@@ -213,17 +213,20 @@ class Fit:
                 self.free["cpu"] = self.free["cpu"] * _MILLI
 
     def shortages(self, pod: Pod, count: int) -> list[Shortage | None]:
-        """Return the shortage of each of the first `count` nodes; None where everything suffices.
+        """Return the first of `all_shortages` of each of the first `count` nodes; None where everything suffices."""
+        return [found[0] if found else None for found in self.all_shortages(pod, count)]
+
+    def all_shortages(self, pod: Pod, count: int) -> list[list[Shortage]]:
+        """Return all shortages of each of the first `count` nodes.
 
         CPU and memory are named before other resources, and those by name.
         """
-        found: list[Shortage | None] = [None] * count
+        found: list[list[Shortage]] = [[] for _ in range(count)]
         wanted = _counted(requests_of(pod))
         for resource in sorted(wanted, key=lambda name: (name != "cpu", name != "memory", name)):
             free = self.free.get(resource, np.zeros(count, np.int64))
             for index in np.flatnonzero(free < wanted[resource]).tolist():
-                if found[index] is None:
-                    found[index] = Shortage(resource, wanted[resource], int(free[index]))
+                found[index].append(Shortage(resource, wanted[resource], int(free[index])))
         return found
 
 

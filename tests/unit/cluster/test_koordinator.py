@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from random import Random
 
 import pytest
 
 from alignup.cluster import Cluster
 from alignup.cluster.koordinator import judge_nodes
+from alignup.cluster.node_totals import Fit
 from alignup.errors import InputError
 from alignup.kubernetes.pod import Pod
 from alignup.node import Node
@@ -97,6 +99,28 @@ def test_totals_and_devices():
     assert found[1].message == "Insufficient example.com/gpu"
     both = judge_nodes(nodes, Pod.from_manifest(pod("new", 1, "SingleNUMANode", gpu=2)))
     assert "NUMA" in both[0].message
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_totals_are_those_of_the_default_scheduler(seed):
+    """What `rank` finds too little of, overhead and requests of the pod as a whole included, and nothing else."""
+    draw = Random(seed)
+    nodes = [node(pods=[pod("old", draw.randint(1, 14))]) for _ in range(3)]
+    for cluster in Cluster.from_nodes(nodes), Cluster.from_node_resource_topologies(TOPOLOGY.encode()):
+        for number in range(5):
+            manifest = pod(f"p{number}", draw.randint(1, 16), memory=f"{draw.choice([1, 40, 70])}Gi")
+            container = manifest["spec"]["containers"][0]
+            for name in ("example.com/gpu", "ephemeral-storage", "hugepages-2Mi"):
+                if draw.random() < 0.3:
+                    container["resources"]["limits"][name] = "2Mi" if name.startswith("huge") else "2"
+            if draw.random() < 0.5:
+                manifest["spec"]["overhead"] = {"cpu": str(draw.randint(1, 4)), "memory": "1Gi"}
+            parsed = Pod.from_manifest(manifest)
+            expected = Fit(cluster).shortages(parsed, len(cluster))
+            for verdict, short in zip(judge_nodes(cluster, parsed), expected, strict=True):
+                first = verdict.message.split("; ")[0]
+                is_total = first.startswith("Insufficient ") and not first.startswith("Insufficient NUMA ")
+                assert (first if is_total else None) == (short and short.reason)
 
 
 def test_topologies_are_judged_by_their_amounts():
