@@ -45,11 +45,10 @@ class Held:
 class Memory:
     """The memory of one machine."""
 
-    def __init__(self, allocatable: Mapping[str, Sequence[int]], *, bindings_stay: bool = True) -> None:
+    def __init__(self, allocatable: Mapping[str, Sequence[int]]) -> None:
         self.allocatable = {kind: list(amounts) for kind, amounts in allocatable.items()}
         self.free = {kind: list(amounts) for kind, amounts in allocatable.items()}
         self.nodes = len(next(iter(allocatable.values())))
-        self.bindings_stay = bindings_stay
         self.users: list[list[Held]] = [[] for _ in range(self.nodes)]
         self.bound = [1 << node for node in range(self.nodes)]
         self.last_group = [0] * self.nodes
@@ -164,8 +163,7 @@ class Memory:
         for node in nodes_of(held.mask):
             self.users[node].remove(held)
             sits_alone = any(user.mask == 1 << node for user in self.users[node])
-            stays = self.bindings_stay and self.bound[node] == 1 << node
-            if not self.users[node] or sits_alone or stays:
+            if not self.users[node] or sits_alone or self.bound[node] == 1 << node:
                 self.bound[node] = 1 << node
             else:
                 self.bound[node] = self.last_group[node]

@@ -11,8 +11,8 @@ What holds always, for every policy, scope and option:
 Two habits of the kubelet are kept on purpose, and bounded here. Where sockets or cores differ in size,
 distribute-cpus-across-numa may give away reserved CPUs, so that reserved CPUs are checked on even machines
 only. And a NUMA node on which a container sat alone stays out of its memory group while anybody uses it, even if
-that container was refused: so that what memory would offer is compared after a refusal only when the memory
-manager is told not to do so (`bindings_stay=False`, every other node).
+that container was refused: so that what memory would offer is compared after a refusal only where the node is told to
+leave no such trace (`keepRefusedBindings`, every other node).
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ from hypothesis.stateful import (
 from alignup.errors import ConfigError
 from alignup.kubernetes.pod import Pod
 from alignup.node import Node
-from alignup.providers.memory.provider import MemoryProvider
 
 if TYPE_CHECKING:
     from alignup.topology_manager.admission import Admission
@@ -169,34 +168,16 @@ def reordered(value: Any) -> Any:
     return [reordered(item) for item in value] if isinstance(value, list) else value
 
 
-def make_node(data: dict[str, Any], bindings_stay: bool) -> Node:
-    """Return the node; with False, its memory manager leaves no trace of containers that are gone."""
-    made: list[MemoryProvider] = []
-
-    def without_traces(provider: Any) -> Any:
-        if provider.name != "memory" or bindings_stay:
-            return provider
-        made.append(MemoryProvider(node_machine, reserved, bindings_stay=False))
-        return made[0]
-
-    plain = Node.from_dict(data)
-    node_machine, reserved = plain.machine, plain.config.reserved_memory
-    node = Node.from_dict(data, wrap=without_traces)
-    if made:
-        node.memory = made[0]
-    return node
-
-
 class NodeMachine(RuleBasedStateMachine):
     """A node, an equal one that sees everything in another order, and the pods that are on them."""
 
     @initialize(data=nodes(), probe=pods(), bindings_stay=st.booleans())
     def start(self, data: dict[str, Any], probe: dict[str, Any], bindings_stay: bool) -> None:
         try:
-            self.node = make_node(data, bindings_stay)
+            self.node = Node.from_dict({**data, "keepRefusedBindings": bindings_stay})
         except ConfigError:
             assume(False)
-        self.twin = make_node(reordered(data), bindings_stay)
+        self.twin = Node.from_dict({**reordered(data), "keepRefusedBindings": bindings_stay})
         self.bindings_stay = bindings_stay
         self.probe = Pod.from_manifest({**probe, "metadata": {"name": "probe"}})
         self.live: dict[str, Pod] = {}

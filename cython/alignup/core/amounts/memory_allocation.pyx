@@ -53,7 +53,6 @@ cdef void copy_memory(MemoryState* copy, const MemoryState* state, char* block) 
     """Make an independent copy of the amounts in another block."""
     copy.layout = state.layout
     copy.group_count, copy.unused, copy.alone = state.group_count, state.unused, state.alone
-    copy.bindings_stay = state.bindings_stay
     place_memory(copy, block)   # before anything is written: a ledger that goes back to a copy may be read meanwhile
     memcpy(block, state.free, memory_bytes(state.layout))
 
@@ -352,7 +351,7 @@ cdef void give_back_memory(MemoryState* state, const MemoryTaking* taking) noexc
     cdef bint changed = False
     cdef int node, type
     for type in range(state.layout.types):
-        if state.layout.checks_groups or not state.bindings_stay:
+        if state.layout.checks_groups:
             return_parts(state, taking, type)
         else:
             return_to_lowest(state, taking, type)
@@ -402,15 +401,13 @@ cdef uint64_t still_bound(const MemoryState* state, int node) noexcept nogil:
     """Return the mask that a node is bound to after a container has left it.
 
     Where a container sat alone on a node of a group, the kubelet leaves the node bound to itself until nobody uses it,
-    even when that container is gone or was refused later on: `bindings_stay`.
+    even when that container is gone or was refused later on.
     """
     cdef uint64_t alone = (<uint64_t>1) << node
     if not state.users[node]:
         return alone
-    if state.bindings_stay and not state.layout.checks_groups:
+    if not state.layout.checks_groups:
         return state.bound[node]  # where groups may mix, the last container that came decides
-    if state.lone_users[node]:
-        return alone
-    if state.bindings_stay and state.bound[node] == alone:
+    if state.lone_users[node] or state.bound[node] == alone:
         return alone
     return state.last_group[node]

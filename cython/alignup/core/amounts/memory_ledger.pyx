@@ -196,15 +196,12 @@ cdef class MemoryLedger:
 
     Args:
         capacity: the allocatable memory.
-        bindings_stay: follow the kubelet where a container sat alone on a node of a group: the node stays out of the
-            group until nobody uses it, even if that container was refused later on.
     """
 
-    def __cinit__(self, MemoryCapacity capacity not None, *, bint bindings_stay=True):
+    def __cinit__(self, MemoryCapacity capacity not None):
         self.state.free = NULL
         self.own(capacity)
         self.smallest = {}
-        self.state.bindings_stay = bindings_stay
         empty_memory(&self.state)
 
     cdef int own(self, MemoryCapacity capacity) except -1:

@@ -38,7 +38,6 @@ cdef struct MemoryState:
     int group_count
     uint64_t unused                 # nodes that nobody uses: they combine freely
     uint64_t alone                  # nodes that may be used on their own
-    bint bindings_stay
 
 
 cdef struct MemoryTaking:

@@ -59,16 +59,16 @@ class MemoryProvider:
 
     A pod that is not Guaranteed has no memory requests in its record, and gets nothing here.
 
-    One difference from the kubelet is meant: a release gives every byte back to the node it came from.
-    The kubelet takes it off the lowest nodes of the mask, which can be another container's memory once one
-    sat alone on a node of a group; it then counts that as free, and loses as much elsewhere.
+    As in the kubelet, a NUMA node on which a container sat alone stays out of its group until nobody uses that node,
+    even if the container was refused later on.
+
+    One difference from kubelets since 1.32 is meant: a release gives every byte back to the node it came from. These
+    take it off the lowest nodes of the mask, which can be another container's memory once one sat alone on a node of a
+    group; they then count that as free, and lose as much elsewhere. Older ones are followed in this, too.
 
     Args:
         machine: the machine whose memory is given away.
         reserved: the bytes that are kept back for the system.
-        bindings_stay: follow the kubelet where a container sat alone on a node of a group: the node stays out
-            of the group until nobody uses it, even if that container was refused later on. False: a refusal
-            or removal leaves no such trace.
         profile: what the kubelet's release does where releases differ.
 
     Raises:
@@ -76,26 +76,21 @@ class MemoryProvider:
     """
 
     __slots__ = (
-        "_bindings_stay", "_checks_groups", "_holdings", "_ids", "_init_holdings", "_only_where_requested",
+        "_checks_groups", "_holdings", "_ids", "_init_holdings", "_only_where_requested",
         "_pod_holdings", "_pod_parts", "_pods", "ledger", "says_why",
     )  # fmt: skip
 
     name = "memory"
 
     def __init__(
-        self,
-        machine: Machine,
-        reserved: Iterable[ReservedMemory],
-        *,
-        bindings_stay: bool = True,
-        profile: VersionProfile | None = None,
+        self, machine: Machine, reserved: Iterable[ReservedMemory], *, profile: VersionProfile | None = None
     ) -> None:
         self._ids = machine.numa_node_ids
         profile = profile or VersionProfile()
-        self._bindings_stay, self._checks_groups = bindings_stay, profile.memory_groups_checked
+        self._checks_groups = profile.memory_groups_checked
         self._only_where_requested = profile.memory_only_where_requested
         capacity = memory_capacity(machine, tuple(reserved), checks_groups=self._checks_groups)
-        self.ledger = MemoryLedger(capacity, bindings_stay=bindings_stay)
+        self.ledger = MemoryLedger(capacity)
         self._holdings: dict[tuple[str, str], MemoryHolding] = {}
         # by pod uid: of pods that have memory as a whole, that, and what of it each container has
         self._pod_holdings: dict[str, MemoryHolding] = {}
@@ -109,7 +104,7 @@ class MemoryProvider:
         """Return an independent provider with the same holdings."""
         other = MemoryProvider.__new__(MemoryProvider)
         other._ids = self._ids
-        other._bindings_stay, other._checks_groups = self._bindings_stay, self._checks_groups
+        other._checks_groups = self._checks_groups
         other._only_where_requested = self._only_where_requested
         other._pod_holdings, other._pod_parts = self._pod_holdings.copy(), self._pod_parts.copy()
         other.ledger = self.ledger.copy()
@@ -367,7 +362,7 @@ class MemoryProvider:
         """
         if state.allocatable != self.allocatable:
             capacity = MemoryCapacity(state.allocatable, checks_groups=self._checks_groups)
-            self.ledger = MemoryLedger(capacity, bindings_stay=self._bindings_stay)
+            self.ledger = MemoryLedger(capacity)
         restored = self.ledger.restore(
             dict(state.free), list(state.bound), list(state.more_users), list(state.holdings.values())
         )

@@ -198,17 +198,16 @@ def test_releasing_what_nobody_holds_is_no_error():
     assert memory.free == memory.allocatable
 
 
-@pytest.mark.parametrize(("stay", "expected"), [(True, {1: True, 4: True}), (False, {3: False, 4: True})])
-def test_a_container_alone_on_a_node_of_a_group(stay, expected):
-    """In the kubelet the node leaves the group for good; without bindings_stay it returns with the memory."""
-    memory = provider(4, 4, 4, bindings_stay=stay)
+def test_a_container_alone_on_a_node_of_a_group():
+    """As in the kubelet, the node leaves the group until nobody uses it."""
+    memory = provider(4, 4, 4)
     admit(memory, "group", 2, on(0, 1, preferred=False))
     admit(memory, "single", 1, on(0, preferred=False))
     wish = container("c", 1)
     assert masks(memory.topology_hints(pod("u", wish), wish)) == {1: True, 4: True}
 
     memory.release("single", "c")
-    assert masks(memory.topology_hints(pod("u", wish), wish)) == expected
+    assert masks(memory.topology_hints(pod("u", wish), wish)) == {1: True, 4: True}
     memory.release("group", "c")
     assert len(masks(memory.topology_hints(pod("u", wish), wish))) == 7
 
@@ -270,15 +269,15 @@ def drawn_pod(uid, wishes):
 
 
 @examples(60)
-@given(ACTIONS, st.booleans())
-def test_nothing_is_given_twice_and_all_comes_back(actions, stay):
-    """Given and free add up to allocatable, a refused pod changes nothing, and removing all restores all."""
-    memory = provider(4, 6, 3, 5, pages=512, bindings_stay=stay)
+@given(ACTIONS)
+def test_nothing_is_given_twice_and_all_comes_back(actions):
+    """Given and free add up to allocatable, a refused pod takes no memory, and removing all restores all."""
+    memory = provider(4, 6, 3, 5, pages=512)
     most = {kind: sum(amounts) for kind, amounts in memory.allocatable.items()}
     running = {}
     for slot, wishes, affinity, preferred in actions:
         uid = f"u{slot}"
-        before = (memory.free, memory.ledger.groups, memory.ledger.alone)
+        before = memory.free
         if uid in running:
             for each in running.pop(uid).all_containers:
                 memory.release(uid, each.name)
@@ -292,8 +291,7 @@ def test_nothing_is_given_twice_and_all_comes_back(actions, stay):
             except AllocationError:
                 for each in reversed(made.all_containers):
                     memory.release(uid, each.name)
-                assert memory.free == before[0]
-                assert stay or (memory.ledger.groups, memory.ledger.alone) == before[1:]
+                assert memory.free == before
         held = total_held(memory, [(u, c.name) for u, p in running.items() for c in p.all_containers])
         assert {kind: sum(free) + held[kind] for kind, free in memory.free.items()} == most
         assert all(0 <= f <= a for k in most for f, a in zip(memory.free[k], memory.allocatable[k], strict=True))
