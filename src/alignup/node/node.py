@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Unpack, cast
 from alignup.errors import InputError, warn
 from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.kubernetes.manifest import pod_from_manifest
-from alignup.kubernetes.node_fit import Misfit, misfit_of, node_limits
+from alignup.kubernetes.node_fit import misfit_of, node_limits
 from alignup.kubernetes.node_object import NodeObject
 from alignup.kubernetes.pod import Pod
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, parse_version
@@ -451,15 +451,17 @@ class Node:
             refusal = manager.decide(pod, manager.policy, manager.scope, observed=observed)
         if refusal is not None or not self.whole_verdict:
             return refusal, ()
-        misfit = self.misfit(pod)
-        if not misfit.reason:
-            return None, misfit.preempted
-        self.remove(pod.uid)
-        return Refusal(misfit.reason, misfit.message, provider=KUBELET, resources=misfit.resources), ()
+        refusal, preempted = self.checked_as_whole(pod)
+        if refusal is not None:
+            self.remove(pod.uid)
+        return refusal, preempted
 
-    def misfit(self, pod: Pod) -> Misfit:
-        """Return what the kubelet's own checks say to a pod that the managers have just admitted."""
-        return misfit_of(pod, [one for one in self.pods if one.uid != pod.uid], self.limits(pod))
+    def checked_as_whole(self, pod: Pod) -> tuple[Refusal | None, tuple[Pod, ...]]:
+        """Return why the kubelet's own checks refuse a pod that the managers have admitted, or whom it preempts."""
+        misfit = misfit_of(pod, [one for one in self.pods if one.uid != pod.uid], self.limits(pod))
+        if misfit.reason:
+            return Refusal(misfit.reason, misfit.message, provider=KUBELET, resources=misfit.resources), ()
+        return None, misfit.preempted
 
     def limits(self, pod: Pod) -> NodeObject:
         """Return what the node as a whole offers to pods, once its managers have admitted this one."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from alignup.errors import InputError
 from alignup.kubernetes.feature_gates import gate_is_on
 from alignup.kubernetes.manifest import resized_pod
-from alignup.kubernetes.node_fit import misfit_of, requests_of
+from alignup.kubernetes.node_fit import requests_of
 from alignup.kubernetes.qos import QOSClass
 from alignup.kubernetes.versions import release_of
 from alignup.topology_manager.admission import ALLOCATED, DEFERRED, Resize
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from alignup.providers.cpu.provider import CpuProvider
     from alignup.providers.memory.provider import MemoryProvider
     from alignup.topology_manager.manager import TopologyManager
+    from alignup.topology_manager.scope import Refusal
 
 _INFEASIBLE: Final = "Infeasible"
 _AFFINITY_MESSAGE: Final = "Resources cannot be allocated with Topology locality"
@@ -44,6 +45,8 @@ class _Node(Protocol):
     whole_verdict: bool
 
     def limits(self, pod: Pod) -> NodeObject: ...
+
+    def checked_as_whole(self, pod: Pod) -> tuple[Refusal | None, tuple[Pod, ...]]: ...
 
 
 def resize(node: _Node, uid: str, containers: Mapping[str, Any], resources: Mapping[str, Any] | None = None) -> Resize:
@@ -150,4 +153,5 @@ def _deferred(node: _Node, wanted: Pod) -> str:
         return _POD_MESSAGES[manager.scope.name]
     if not node.whole_verdict:
         return ""
-    return misfit_of(wanted, [one for one in manager.pods if one.uid != wanted.uid], node.limits(wanted)).message
+    refusal, _ = node.checked_as_whole(wanted)
+    return "" if refusal is None else refusal.detail

@@ -12,18 +12,17 @@ from typing import TYPE_CHECKING
 from alignup.errors import AllocationError
 from alignup.node.holdings import Holdings, holdings_of
 from alignup.node.inputs import has_policy
-from alignup.records import Record, field, replace
-from alignup.topology_manager.admission import Admission, ContainerAllocation
+from alignup.records import Record, field
 from alignup.topology_manager.provider import HintProvider, RecordingProvider, ResourceHints, allocate_pod
-from alignup.topology_manager.scope import KUBELET, Refusal
+from alignup.topology_manager.scope import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from alignup.kubernetes.node_fit import Misfit
     from alignup.kubernetes.node_object import NodeObject
     from alignup.kubernetes.pod import Container, Pod
     from alignup.node.node import Node
+    from alignup.topology_manager.admission import Admission, ContainerAllocation
     from alignup.topology_manager.hints import TopologyHint
     from alignup.topology_manager.policy import Policy
     from alignup.topology_manager.refusal_account import Account, Accounts, MemoryAccount
@@ -97,7 +96,7 @@ def tried(node: Node, pod: Pod) -> Trial:
             after, notes.got = holdings_of(scratch), dict(admission.containers)
             if node.whole_verdict:
                 limits = scratch.limits(pod)
-                admission = _whole(admission, scratch.misfit(pod))
+                admission = scratch.admission(pod, *scratch.checked_as_whole(pod))
                 after = after if admission else before
             scratch.remove(pod.uid)
         per_core = 1 if node.cpu is None else node.cpu.ledger.capacity.topology.cpus_per_core
@@ -105,14 +104,6 @@ def tried(node: Node, pod: Pod) -> Trial:
             pod, admission, tuple(questions), policy, scope, before, after, notes.got, per_core,
             None if admission else limits, node.pods,
         )  # fmt: skip
-
-
-def _whole(admission: Admission, misfit: Misfit) -> Admission:
-    """Return an admission by the managers after the kubelet's own checks."""
-    if misfit.reason:
-        refusal = Refusal(misfit.reason, misfit.message, provider=KUBELET, resources=misfit.resources)
-        return Admission(False, misfit.reason, {}, refusal, admission.numa_node_ids)
-    return replace(admission, preempted=tuple(f"{one.namespace}/{one.name}" for one in misfit.preempted))
 
 
 def _judged_by(node: Node, pod: Pod) -> tuple[Policy, str]:
