@@ -27,7 +27,7 @@ from alignup.machine.cpuset import CPUSet
 from alignup.providers.devices.inventory import PreferredSets
 from alignup.providers.devices.pairs import Choice, Pairing, read_pairs
 from alignup.records import Record, field
-from alignup.text.byte_sizes import counted
+from alignup.text.counting import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -28,7 +28,7 @@ from alignup.machine.cpuset import CPUSet
 from alignup.processes.cgroups import Cgroups, Enclosures
 from alignup.processes.watch import ProcessWatch
 from alignup.records import Record, field
-from alignup.text.byte_sizes import counted
+from alignup.text.counting import counted
 from alignup.topology_manager.admission import MemoryBlock
 from alignup.trusted_files import check_free, check_text, system_errors
 

@@ -20,6 +20,7 @@ from alignup.leases.file import LeaseFile, check_machine
 from alignup.leases.record import LeaseRecord, LeaseTable, MachineIdentity
 from alignup.processes.cgroups import remove_cgroup
 from alignup.processes.identity import identify
+from alignup.text.counting import counted
 from alignup.trusted_files import check_trusted, make_folders, open_own, set_aside, system_errors
 
 if TYPE_CHECKING:
@@ -259,4 +260,4 @@ class Ownership:
             (of_this_boot, "while no agent ran"),
         ):
             if count:
-                tell(f"{count} lease{'s' if count > 1 else ''} ended {when}")
+                tell(f"{counted(count, 'lease')} ended {when}")

@@ -186,7 +186,7 @@ def give_back(file: LeaseFile) -> None:
     """Put the leases of an agent that does not run back into its file."""
     from alignup.agent.ownership import Ownership
     from alignup.leases.file import default_state
-    from alignup.text.byte_sizes import counted
+    from alignup.text.counting import counted
     from alignup.trusted_files import remove
 
     with closing(Ownership(file)) as ownership:

@@ -16,7 +16,7 @@ from alignup.cli.explain_view import explanation_dict, show_explanation, show_no
 from alignup.cli.failures import need_extra
 from alignup.cli.terminal import print_json
 from alignup.errors import one_line
-from alignup.text.byte_sizes import counted
+from alignup.text.counting import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from alignup.cli.terminal import Table, fits, make_console, mark, print_whole, safe
 from alignup.node.explain import words
-from alignup.text.byte_sizes import counted
+from alignup.text.counting import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

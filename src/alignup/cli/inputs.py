@@ -15,7 +15,7 @@ import click
 from alignup.cli import options
 from alignup.errors import InputError
 from alignup.records import Record
-from alignup.text.byte_sizes import counted, some_of
+from alignup.text.counting import counted, some_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

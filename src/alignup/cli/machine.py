@@ -22,7 +22,8 @@ from alignup.machine.cpuset import CPUSet
 from alignup.machine.load import HERE
 from alignup.machine.machine import Machine, summary
 from alignup.machine.pci_devices import DISTANCES, PciTree, kind_of, pci_kinds, vendor_of
-from alignup.text.byte_sizes import counted, short_bytes
+from alignup.text.byte_sizes import short_bytes
+from alignup.text.counting import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

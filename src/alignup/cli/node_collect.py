@@ -13,7 +13,7 @@ from alignup.cli import options
 from alignup.cli.failures import complain, need_extra
 from alignup.cli.inputs import read_bytes
 from alignup.errors import InputError
-from alignup.text.byte_sizes import counted
+from alignup.text.counting import counted
 from alignup.text.json_text import decode_json
 
 _WORTH = {

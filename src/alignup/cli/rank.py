@@ -16,7 +16,7 @@ from alignup.cli.terminal import Table, make_console, nodes_text, print_json, pr
 from alignup.errors import InputError, one_line, warn
 from alignup.machine.bits import bit_numbers
 from alignup.records import json_fields
-from alignup.text.byte_sizes import counted, number_in, some_of
+from alignup.text.counting import counted, number_in, some_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

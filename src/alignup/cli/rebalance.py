@@ -11,7 +11,7 @@ from alignup.cli.failures import need_extra
 from alignup.cli.inputs import read_pods
 from alignup.cli.rank import load_cluster
 from alignup.cli.terminal import Table, make_console, nodes_text, print_json, print_whole, safe
-from alignup.text.byte_sizes import counted
+from alignup.text.counting import counted
 
 if TYPE_CHECKING:
     from alignup.cluster.evictions import RoomPlan

@@ -12,7 +12,7 @@ from alignup.cli.inputs import read_bytes
 from alignup.cli.rank import load_cluster
 from alignup.cli.terminal import Table, make_console, print_json, print_whole, progress, safe
 from alignup.errors import InputError
-from alignup.text.byte_sizes import counted, number_in
+from alignup.text.counting import counted, number_in
 
 if TYPE_CHECKING:
     from alignup.kubernetes.versions import KubeletVersion

@@ -11,7 +11,7 @@ from alignup.cli import options
 from alignup.cli.explain_view import explanation_dict, show_explanation, show_note
 from alignup.cli.rank import answer_dict, placements, say_what_is_unknown, show
 from alignup.cli.terminal import print_json
-from alignup.text.byte_sizes import counted
+from alignup.text.counting import counted
 
 if TYPE_CHECKING:
     from alignup.kubernetes.pod_documents import PodDocument

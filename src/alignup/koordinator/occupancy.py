@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from alignup.koordinator.effective import REQUIRED
+from alignup.machine.bits import ids_of
 from alignup.records import Record
+from alignup.text.counting import named, some_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -54,18 +56,14 @@ def exclusivity_sentence(holders: Mapping[str, str]) -> str:
     Args:
         holders: what each pod in the way is called, and the NUMA nodes that it holds, in words.
     """
-    named = [f"pod {name!r} {where}" for name, where in holders.items()]
-    more = len(named) - MOST_NAMED
-    told = ", ".join(named[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    told = some_of([f"pod {name!r} {where}" for name, where in holders.items()], MOST_NAMED)
     return f"exclusivity (singleNUMANodeExclusive {REQUIRED}) keeps it away from {told or 'the pods there'}"
 
 
 def holding_words(held: Occupancy, numa_ids: Sequence[int], *, single: bool) -> str:
     """Return the NUMA nodes that a pod holds as one that runs under SingleNUMANode, or as one across NUMA nodes."""
-    mask = held.single if single else held.multi
-    ids = [str(numa_id) for position, numa_id in enumerate(numa_ids) if mask >> position & 1]
-    nodes = ("node " if len(ids) == 1 else "nodes ") + "+".join(ids)
-    return f"on NUMA {nodes} under SingleNUMANode" if single else f"across NUMA {nodes}"
+    nodes = named("NUMA node", ids_of(held.single if single else held.multi, numa_ids))
+    return f"on {nodes} under SingleNUMANode" if single else f"across {nodes}"
 
 
 def document_score(numa_nodes: int, requested: float, allocatable: float) -> float:

@@ -17,7 +17,7 @@ from alignup.kubernetes.pod import POLICIES
 from alignup.kubernetes.qos import QOSClass
 from alignup.kubernetes.versions import known_fields
 from alignup.records import Record, field, replace
-from alignup.text.byte_sizes import counted
+from alignup.text.counting import counted
 from alignup.text.documents import read_documents
 from alignup.text.known_keys import unknown_keys
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from alignup.errors import AllocationError
 from alignup.machine.cpuset import CPUSet
 from alignup.records import Record
+from alignup.text.counting import named
 from alignup.trusted_files import why
 
 if TYPE_CHECKING:
@@ -149,8 +150,7 @@ def bind_memory(numa_nodes: Iterable[int], *, strict: bool) -> str:
         failed = _set_memory_policy(_MPOL_PREFERRED, 1 << nodes[0])
     if not failed:
         return ""
-    where = f"NUMA node{'s' if len(nodes) > 1 else ''} {','.join(map(str, nodes))}"
-    return f"memory is not bound to {where}: {os.strerror(failed).lower()}"
+    return f"memory is not bound to {named('NUMA node', nodes, ',')}: {os.strerror(failed).lower()}"
 
 
 def _refused(cpus: CPUSet, error: OSError) -> AllocationError:

@@ -25,6 +25,7 @@ from alignup.leases.wait_queue import PassingRules, Queue
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device
 from alignup.records import Record, field, replace
+from alignup.text.counting import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -503,7 +504,7 @@ class Ledger:
         visible = [one for one in ahead if self.is_admin(uid) or self.owner_of(one) == uid]
         words = [f"pid {one.process.pid}" for one in visible]
         others = len(ahead) - len(visible)
-        words += [f"{others} request{'s' if others > 1 else ''} of other users"] if others else []
+        words += [f"{counted(others, 'request')} of other users"] if others else []
         return AllocationError(f"earlier requests are waiting for the same resources: {', '.join(words)}")
 
     def _limit(self, claim: Claim) -> str:
@@ -527,7 +528,7 @@ class Ledger:
         own = self._users.of(uid).leases
         others = len(self._leases) - len(own)
         words = [holders(tuple(own.values()))] if own else []
-        words += [f"{others} lease{'s' if others > 1 else ''} of other users"] if others else []
+        words += [f"{counted(others, 'lease')} of other users"] if others else []
         return f"; held now: {', '.join(words)}"
 
     def _named(self, detail: str, uid: int) -> str:

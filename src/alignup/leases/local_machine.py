@@ -22,7 +22,7 @@ from alignup.machine.numa_node import NumaNode, cores_within
 from alignup.machine.nvidia import GPU_RESOURCE
 from alignup.processes.identity import host_identity
 from alignup.records import Record, field, replace
-from alignup.text.byte_sizes import counted
+from alignup.text.counting import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -11,6 +11,7 @@ from alignup.device_plugins.answer import DeviceAnswer  # noqa: TC001  # msgspec
 from alignup.errors import InputError
 from alignup.machine.cpuset import CPUSet
 from alignup.processes.identity import ProcessIdentity  # noqa: TC001  # as above
+from alignup.text.counting import some_of
 
 _T = TypeVar("_T")
 _SHOWN: Final = 4
@@ -185,6 +186,4 @@ def _cpu_set(kind: type, value: Any) -> CPUSet:
 
 def holders(leases: Iterable[LeaseRecord]) -> str:
     """Return the names and processes of some leases, in a few words."""
-    named = [f"{lease.name} (pid {lease.process.pid})" for lease in leases]
-    more = len(named) - _SHOWN
-    return ", ".join(named[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    return some_of([f"{lease.name} (pid {lease.process.pid})" for lease in leases], _SHOWN)

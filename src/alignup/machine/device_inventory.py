@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from alignup.errors import InputError, warn
 from alignup.records import Record, replace
-from alignup.text.byte_sizes import some_of
+from alignup.text.counting import some_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

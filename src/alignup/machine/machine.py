@@ -14,7 +14,8 @@ from alignup.errors import InputError
 from alignup.machine.bits import bit_numbers, union
 from alignup.machine.numa_node import Core, HugePages, NumaNode, PciDevice, cores_within
 from alignup.records import Record, field, json_fields, replace
-from alignup.text.byte_sizes import counted, short_bytes
+from alignup.text.byte_sizes import short_bytes
+from alignup.text.counting import counted
 
 if TYPE_CHECKING:
     import os
@@ -108,9 +109,8 @@ class Machine(Record):
             object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
-        nodes = len(self.numa_nodes)
         return (
-            f"<Machine of {nodes} NUMA node{'' if nodes == 1 else 's'}, {self.cpu_count} CPUs, "
+            f"<Machine of {counted(len(self.numa_nodes), 'NUMA node')}, {self.cpu_count} CPUs, "
             f"{sum(node.memory for node in self.numa_nodes) >> 20} MiB>"
         )
 

@@ -26,7 +26,7 @@ from alignup.providers.cpu.provider import cpu_provider
 from alignup.providers.devices.provider import DeviceProvider
 from alignup.providers.memory.provider import MemoryProvider
 from alignup.records import replace
-from alignup.text.byte_sizes import counted
+from alignup.text.counting import counted
 from alignup.topology_manager.admission import Admission, ContainerAllocation, Resize
 from alignup.topology_manager.manager import Observer, TopologyManager
 from alignup.topology_manager.scope import KUBELET, ContainerScope, Refusal

@@ -23,7 +23,7 @@ from alignup.node.pictures.svg import add, picture, style, svg_text
 from alignup.records import Record, field
 from alignup.replay.scenario import Admit, Resize, Start, Step, admission_dict, apply_step, errors_of_step, read_steps
 from alignup.replay.summary import HEADINGS, STRANDED, NodeReport, Report, Use
-from alignup.text.byte_sizes import number_in
+from alignup.text.counting import named, number_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -326,7 +326,7 @@ def _use_over_time(node: NodeReport) -> Iterator[Element]:
         rows = []
         for use in uses:
             ids = use.place.numa_nodes
-            label = f"NUMA node{'' if len(ids) == 1 else 's'} {', '.join(map(str, ids))}" if ids else "no NUMA node"
+            label = named("NUMA node", ids, ", ") if ids else "no NUMA node"
             rows.append((label, use.curve, f"mean {number_in(use.mean)}, peak {number_in(use.peak)}"))
         yield scrolling(areas(resource, rows))
 

@@ -17,7 +17,7 @@ from alignup.node import Node
 from alignup.node.holdings import holdings_of
 from alignup.records import Record, field, json_fields
 from alignup.replay.scenario import Admit, Step, apply_step, errors_of_step
-from alignup.text.byte_sizes import number_in
+from alignup.text.counting import number_in
 from alignup.topology_manager.refusal_message import blamed
 
 if TYPE_CHECKING:

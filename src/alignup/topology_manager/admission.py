@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.records import Record, field, json_fields, json_of
+from alignup.text.counting import some_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -85,9 +86,7 @@ class Admission(Record):
     def __repr__(self) -> str:
         if not self.admitted:
             return f"<Admission: refused, {self.reason}>"
-        names = list(self.containers)
-        more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
-        return f"<Admission: admitted, {', '.join(names[:_NAMES_SHOWN]) or 'no containers'}{more}>"
+        return f"<Admission: admitted, {some_of(list(self.containers), _NAMES_SHOWN) or 'no containers'}>"
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""

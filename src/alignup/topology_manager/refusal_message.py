@@ -13,6 +13,7 @@ from alignup.errors import one_line
 from alignup.kubernetes.pod_requests import is_pinned_memory
 from alignup.records import Record, json_fields
 from alignup.text.byte_sizes import amount_in, shared_unit
+from alignup.text.counting import named
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint
 from alignup.topology_manager.refusal_account import MemoryAccount, in_words
 from alignup.topology_manager.scope import KUBELET, Refusal
@@ -256,7 +257,7 @@ def _other(view: ResourceView) -> str:
 
 def listed(sets: Sequence[NodeSet], count: int = 0, *, is_whole: bool = True) -> str:
     """Return sets of nodes as text: the first `SHOWN`, then how many more there are of `count`, if that is whole."""
-    texts = [("node " if len(nodes) == 1 else "nodes ") + "+".join(map(str, nodes)) for nodes in sets[:SHOWN]]
+    texts = [named("node", nodes) for nodes in sets[:SHOWN]]
     more = max(count, len(sets)) - SHOWN
     return " or ".join(texts) + ((f" or {more} more" if is_whole else " or others") if more > 0 else "")
 

@@ -17,7 +17,8 @@ from alignup.node.explain.trial import Question, Trial, tried
 from alignup.providers.cpu.provider import SMT_ALIGNMENT_ERROR
 from alignup.providers.pod_pool import empty_shared_pool
 from alignup.records import Record, replace
-from alignup.text.byte_sizes import amount_in, counted, shared_unit
+from alignup.text.byte_sizes import amount_in, shared_unit
+from alignup.text.counting import counted
 from alignup.topology_manager.refusal_account import in_words
 from alignup.topology_manager.refusal_message import LIMIT_REACHED, Amounts, cause, kind_of
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from alignup.errors import one_line
 from alignup.node.explain.cause import Cause, merge_cause
 from alignup.node.explain.manifests import asked_by
-from alignup.text.byte_sizes import named, some_of
+from alignup.text.counting import named, some_of
 from alignup.topology_manager.scope import Refusal
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from alignup.kubernetes.pod_requests import is_pinned_memory
 from alignup.node.explain.explanation import Suggestion
 from alignup.node.explain.manifests import asked_by
 from alignup.records import Record, field
-from alignup.text.byte_sizes import counted, short_bytes, some_of
+from alignup.text.byte_sizes import short_bytes
+from alignup.text.counting import counted, some_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

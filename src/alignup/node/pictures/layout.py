@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.pci_devices import kind_of, vendor_of
 from alignup.node.pictures import boxes
-from alignup.text.byte_sizes import counted, named, short_bytes
+from alignup.text.byte_sizes import short_bytes
+from alignup.text.counting import counted, named
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

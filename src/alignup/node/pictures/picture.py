@@ -13,7 +13,8 @@ from alignup.node.pictures.layout import lay_out
 from alignup.node.pictures.page import heading, page, paragraph, scrolling, table
 from alignup.node.pictures.svg import box_layers, picture, svg_document
 from alignup.records import Record, field, replace
-from alignup.text.byte_sizes import counted, short_bytes
+from alignup.text.byte_sizes import short_bytes
+from alignup.text.counting import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 from alignup.core.amounts.device_ledger import DeviceInventory, DeviceLedger, DeviceShortage
 from alignup.errors import AllocationError
-from alignup.machine.bits import bit_numbers, bit_set, union
+from alignup.machine.bits import bit_numbers, bit_set, ids_of, union
+from alignup.text.counting import named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -201,8 +202,7 @@ class DevicePool:
 
     def _name(self, mask: int) -> str:
         """Return the nodes of a mask by their kernel ids."""
-        ids = "+".join(str(node) for i, node in enumerate(self._numa_ids) if mask >> i & 1)
-        return f"NUMA node{'s' if mask & (mask - 1) else ''} {ids}"
+        return named("NUMA node", ids_of(mask, self._numa_ids))
 
 
 Preference: TypeAlias = "Callable[[Sequence[str], Sequence[str], int], Sequence[str]]"

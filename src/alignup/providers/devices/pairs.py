@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from alignup.errors import AllocationError, InputError
 from alignup.machine.bits import bit_numbers, union
 from alignup.machine.pci_devices import PHB, SYS, PciTree
-from alignup.text.byte_sizes import counted
+from alignup.text.counting import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -15,10 +15,11 @@ from alignup.core.amounts.memory_ledger import MemoryCapacity, MemoryHolding, Me
 from alignup.errors import AllocationError, ConfigError
 from alignup.kubernetes.qos import QOSClass
 from alignup.kubernetes.versions import PodLevel, VersionProfile
-from alignup.machine.bits import bit_numbers
+from alignup.machine.bits import bit_numbers, ids_of
 from alignup.providers.pod_pool import check_shared_pool, empty_shared_pool
 from alignup.records import Record, field
 from alignup.text.byte_sizes import format_bytes
+from alignup.text.counting import named
 from alignup.topology_manager.admission import MemoryBlock
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint, feasible_hints
 from alignup.topology_manager.refusal_account import Accounts, MemoryAccount, Ties, in_words
@@ -417,8 +418,7 @@ class MemoryProvider:
 
     def _names(self, mask: int) -> str:
         """Return the nodes of a mask by their kernel ids, for a message."""
-        ids = ", ".join(str(self._ids[position]) for position in BitMask.from_int(mask))
-        return f"NUMA node{'s' if mask & (mask - 1) else ''} {ids}"
+        return named("NUMA node", ids_of(mask, self._ids), ", ")
 
 
 def _fraction_error(container: Container) -> AllocationError:
