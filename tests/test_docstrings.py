@@ -1,0 +1,46 @@
+"""Every example in a docstring of the package, compiled modules included, prints what it shows."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+from pathlib import Path
+
+import pytest
+
+import alignup
+
+ROOT = Path(__file__).parents[1]
+SOURCES = [(ROOT / "src", "*.py"), (ROOT / "cython", "*.pyx")]
+
+
+def modules_with_examples() -> list[str]:
+    """Return the names of the modules in whose source there is an example."""
+    return [
+        ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+        for root, pattern in SOURCES
+        for path in sorted(root.rglob(pattern))
+        if ">>> " in path.read_text("utf-8")
+    ]
+
+
+def examples_of(name: str) -> list[doctest.DocTest]:
+    """Return the examples of a module; they may use its own names, and all that are public."""
+    module = importlib.import_module(name)
+    names = {**{public: getattr(alignup, public) for public in alignup.__all__}, **vars(module)}
+    finder = doctest.DocTestFinder()
+    found = [test for test in finder.find(module, name, globs=names) if test.examples]
+    if not found:  # doctest takes nothing of a compiled module for its own
+        own = [one for one in vars(module).values() if getattr(one, "__module__", None) == name]
+        found = [test for one in own for test in finder.find(one, one.__name__, globs=names) if test.examples]
+    return found
+
+
+@pytest.mark.parametrize("name", modules_with_examples())
+def test_examples_print_what_they_show(name: str) -> None:
+    examples = examples_of(name)
+    assert examples
+    for example in examples:
+        told: list[str] = []
+        doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(example, out=told.append)
+        assert not told, "".join(told)
