@@ -11,7 +11,7 @@ from operator import or_
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError
-from alignup.koordinator.effective import BEST_EFFORT, NODE_LABEL, NUMA_TOPOLOGY_SPEC, declared_node_policy
+from alignup.koordinator.effective import BEST_EFFORT, NUMA_TOPOLOGY_SPEC, RESTRICTED, SINGLE_NUMA_NODE
 from alignup.koordinator.merging import ScoredHint, merge
 from alignup.koordinator.occupancy import Occupancy
 from alignup.koordinator.scheduling import (
@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 __all__ = ["filter_case", "merge_case"]
 
 _MEBIBYTE: Final = 1 << 20
+
+
+KUBELET_POLICIES = {"BestEffort": BEST_EFFORT, "Restricted": RESTRICTED, "SingleNUMANodePodLevel": SINGLE_NUMA_NODE}
+"""The entries of a reported kubelet policy list that count; Koordinator's scheduler ignores all others."""
 
 
 def _occupancy(states: Sequence[str]) -> Occupancy:
@@ -107,8 +111,8 @@ def filter_case(case: Mapping[str, Any], profile: str = "scheduler") -> dict[str
     asked = decoded(case, FilterCase)
     present = [pod for index, pod in enumerate(asked.pods) if index not in asked.released]
     occupancy = reduce(or_, (rules.holds(_placed(pod, asked, rules)) for pod in present), Occupancy())
-    labels = {} if asked.node_label is None else {NODE_LABEL: asked.node_label}
-    policy = declared_node_policy(labels, asked.kubelet_policies)
+    reported = (KUBELET_POLICIES[name] for name in asked.kubelet_policies if name in KUBELET_POLICIES)
+    policy = asked.node_label or next(reported, "")
     node = NodeView(policy, len(asked.numa), occupancy)
     annotations = {} if asked.pod.numa_spec is None else {NUMA_TOPOLOGY_SPEC: asked.pod.numa_spec}
     verdict = evaluate(annotations, _demands(asked, present), node, rules)

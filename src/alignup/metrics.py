@@ -1,6 +1,7 @@
 """Counts admissions for Prometheus, under the names and in the units of the kubelet (`pkg/kubelet/metrics`).
 
-Needs the extra `metrics` (prometheus-client). Nothing else imports this module; without an observer nothing is timed.
+Needs the extra `metrics` (prometheus-client). Only the agent's metrics import this module; without an observer nothing
+is timed.
 
 >>> from alignup.metrics import AdmissionMetrics
 >>> node = Node(machine, config, observer=AdmissionMetrics())      # doctest: +SKIP

@@ -182,8 +182,6 @@ class Journal:
         # its own: what hangs elsewhere is not to keep the disk waiting
         self._disk = ThreadPoolExecutor(1, "journal")
         self._writing = asyncio.create_task(self._run())
-        self.commits = 0
-        """How many times the disk was waited for."""
 
     def append(
         self,
@@ -224,7 +222,6 @@ class Journal:
             try:
                 if lines and not self._trouble:
                     await loop.run_in_executor(self._disk, self._task(lines))
-                    self.commits += 1
             except Exception as error:  # noqa: BLE001  # nobody is above, and those who asked wait
                 # behind a line that was written in part, nothing would be read again
                 self._trouble = f"cannot write the journal: {why(error)}"

@@ -90,7 +90,6 @@ class Service:
     Args:
         ledger: decides.
         journal: remembers.
-        watch: knows when processes end; its `ended` is to be `Service.ended`.
         site: the machine.
         state: the lease file that the agent has taken over.
         plugins: device plugins.

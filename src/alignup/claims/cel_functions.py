@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from alignup.claims.cel_syntax import CompileError, NotUnderstood, Uint
 from alignup.errors import InputError
+from alignup.kubernetes.policy_options import GO_BOOLEANS
 from alignup.kubernetes.quantity import parse_quantity
 from alignup.records import Record
 
@@ -342,9 +343,9 @@ def _to_double(value: Any) -> float:
 
 
 def _to_bool(value: str) -> bool:
-    if value not in ("1", "t", "T", "TRUE", "true", "True", "0", "f", "F", "FALSE", "false", "False"):
+    if value not in GO_BOOLEANS:
         raise EvaluationError(f"type conversion error from 'string' to 'bool': {value!r}")
-    return value[0] in "1tT"
+    return GO_BOOLEANS[value]
 
 
 def _to_string(value: object) -> str:

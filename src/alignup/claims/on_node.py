@@ -23,6 +23,7 @@ from alignup.claims.read import Resources, claims_of_pod
 from alignup.claims.why import all_ways, why_not
 from alignup.errors import AllocationError as NotAllocatedError
 from alignup.kubernetes.manifest import resized_pod
+from alignup.machine.bits import bit_numbers, bit_set
 from alignup.records import Record, replace
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint
 
@@ -177,8 +178,7 @@ class ClaimProvider:
         except AllocationError as error:
             return str(error)
         refusal = why_not(self._question(waiting.values(), None))
-        where = f"claim {refusal.claim}" + (f", request {refusal.request}" if refusal.request else "")
-        return f"{where}: {refusal.text}" + "".join(f"; would help: {one}" for one in refusal.helps)
+        return f"{refusal.where}: {refusal.text}" + "".join(f"; would help: {one}" for one in refusal.helps)
 
     def claims(self, pod: Pod, container: Container | None = None) -> dict[str, objects.Claim]:
         """Return the claims of a pod or of one container by the pod's names for them, allocated where they are.
@@ -313,7 +313,7 @@ class ClaimProvider:
             AllocationError: another pod has one of them.
         """
         held = [one for claims in self.held.values() for claim in claims.values() for one in claim.allocated or ()]
-        taken = {f"{one.driver}/{one.pool}/{one.device}" for one in held}
+        taken = {str(one.id) for one in held}
         twice = sorted(taken.intersection(one for ids in devices.values() for one in ids))
         if twice:
             raise NotAllocatedError(f"another pod has {', '.join(twice)}", UNSCHEDULABLE)
@@ -352,10 +352,10 @@ def _smallest(there: int, fixed: int, can: Callable[[int], bool]) -> list[int]:
         can: whether a set will do; a larger one then does too.
     """
     found: list[int] = []
-    bits = [bit for bit in range(there.bit_length()) if there >> bit & 1]
+    bits = list(bit_numbers(there))
     for size in range(len(bits) + 1) if len(bits) <= _MOST_LISTED else (0, 1, 2, len(bits)):
         for chosen in combinations(bits, size):
-            mask = sum(1 << bit for bit in chosen)
+            mask = bit_set(chosen)
             if not fixed & ~mask and all(one & ~mask for one in found) and can(mask):
                 found.append(mask)
     return found

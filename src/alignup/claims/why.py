@@ -33,6 +33,11 @@ class Refusal(Record):
     helps: tuple[str, ...]
     """What would make it possible; each was tried."""
 
+    @property
+    def where(self) -> str:
+        """The claim and the request to blame, in words."""
+        return f"claim {self.claim}" + (f", request {self.request}" if self.request else "")
+
 
 def _works(question: Question, **changes: Any) -> bool:
     """Return whether devices can be allocated if some of a question is otherwise."""

@@ -171,9 +171,8 @@ def _refused(question: Question) -> tuple[dict[str, Any], list[str]]:
 
     refusal = why_not(question)
     told = {"reason" if key == "text" else key: value for key, value in asdict(refusal).items()}
-    where = f"claim {refusal.claim}" + (f", request {refusal.request}" if refusal.request else "")
     helps = [f"  would help: {one}" for one in refusal.helps]
-    return told, [f"cannot allocate all claims: {where}: {refusal.text}", *helps]
+    return told, [f"cannot allocate all claims: {refusal.where}: {refusal.text}", *helps]
 
 
 def _allocated(

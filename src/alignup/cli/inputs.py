@@ -259,7 +259,7 @@ class NodeSource(options.Gathered):
     )
     replicas: int | None = options.value(
         "Take every pod so many times; by default as often as its Deployment, StatefulSet or Job says.",
-        type=options.WholeNumber(1, 10_000),
+        type=click.IntRange(1, 10_000),
     )
     node_name: str | None = options.value(
         "Take the pods of this node, and unbound ones; needed where pods are bound to several.", metavar="NAME"

@@ -211,23 +211,6 @@ def complete_leases(ctx: click.Context, _param: click.Parameter, incomplete: str
     return completed([known.lease.name for known in leases], incomplete)
 
 
-class WholeNumber(click.IntRange):
-    """A whole number within bounds, with errors that say so."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the number.
-
-        Raises:
-            BadParameter: it is none, or out of bounds.
-        """
-        try:
-            number: int = super().convert(value, param, ctx)
-        except click.BadParameter:
-            most = "" if self.max is None else f" and at most {self.max}"
-            self.fail(f"expected a whole number of at least {self.min or 0}{most}, got {value!r}", param, ctx)
-        return number
-
-
 # ---- a machine and its devices
 
 

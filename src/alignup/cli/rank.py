@@ -37,8 +37,8 @@ def command(
     nodes: str | None = options.nodes_or_cluster,
     kubeconfig: str | None = options.asked_kubeconfig,
     strategy: str = options.strategy,
-    top: int = options.value("How many nodes to show.", default=10, type=options.WholeNumber(min=0)),
-    threads: int = options.value("Threads to use.", default=1, type=options.WholeNumber(min=1, max=256)),
+    top: int = options.value("How many nodes to show.", default=10, type=click.IntRange(min=0)),
+    threads: int = options.value("Threads to use.", default=1, type=click.IntRange(min=1, max=256)),
     exact: bool = options.flag("Where amounts cannot tell, ask the node itself (JSON lines only)."),
     koordinator_profile: str | None = options.word(
         "Filter and score as Koordinator's scheduler: `document` (its design) or `scheduler` (as released).",

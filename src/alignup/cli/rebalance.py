@@ -30,7 +30,7 @@ def command(
     continuous: bool = options.flag("Make room again and again, until SIGTERM; with --apply only."),
     interval: float = options.seconds("With --continuous: how often to look.", default=30.0),
     per_hour: int = options.value(
-        "With --continuous: evict no more pods within an hour.", default=20, type=options.WholeNumber(min=1)
+        "With --continuous: evict no more pods within an hour.", default=20, type=click.IntRange(min=1)
     ),
     as_json: bool = options.json(),
     pods: tuple[str, ...] = options.files("[POD.yaml]..."),

@@ -59,9 +59,7 @@ class RunCommand(click.Command):
 )
 def command(
     *,
-    cpus: int = options.value(
-        "Whole CPUs; with --part: CPUs of each part.", default=0, type=options.WholeNumber(min=0)
-    ),
+    cpus: int = options.value("Whole CPUs; with --part: CPUs of each part.", default=0, type=click.IntRange(min=0)),
     memory: str = options.value("Memory, as in 8Gi.", default="0", show_default=False, metavar="SIZE"),
     devices: tuple[str, ...] = options.devices,
     policy: str = options.word(

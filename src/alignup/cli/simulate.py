@@ -35,7 +35,7 @@ def command(
         "The trace, JSON lines: time with admit (and duration), or remove.", *("--pods", "-p")
     ),
     generate: int | None = options.value(
-        "Make up N arrivals instead of --pods.", type=options.WholeNumber(min=1), metavar="N"
+        "Make up N arrivals instead of --pods.", type=click.IntRange(min=1), metavar="N"
     ),
     strategy: str | None = options.word(
         "How nodes are ranked; see `alignup rank`.  [default: least-numa-nodes; least-allocated with --blind]",
@@ -46,7 +46,7 @@ def command(
     seed: int = options.value(
         "Decides between equal nodes, and what --generate makes up.", default=0, show_default=True
     ),
-    attempts: int = options.value("Nodes to try before a pod is given up.", default=1, type=options.WholeNumber(min=1)),
+    attempts: int = options.value("Nodes to try before a pod is given up.", default=1, type=click.IntRange(min=1)),
     rebalance: float | None = options.seconds(
         "Let pods wait, make room for them by evictions at most once in so many seconds of the trace, and compare."
     ),

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 @options.subcommand("split")
 def command(
     *,
-    parts: int = options.argument("N", type=options.WholeNumber(min=1)),
+    parts: int = options.argument("N", type=click.IntRange(min=1)),
     cpus_per_part: int = options.value(
-        "CPUs of each part; as many as there are if not given.", default=0, type=options.WholeNumber(min=0)
+        "CPUs of each part; as many as there are if not given.", default=0, type=click.IntRange(min=0)
     ),
     devices: tuple[str, ...] = options.devices,
     site: SiteSource = options.all_of(SiteSource),

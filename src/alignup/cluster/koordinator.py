@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from alignup.cluster.node_totals import Fit
 from alignup.errors import InputError
-from alignup.koordinator.effective import KUBELET_NAMES, Status, StatusCode, declared_node_policy
+from alignup.koordinator.effective import KUBELET_NAMES, NODE_LABEL, Status, StatusCode
 from alignup.koordinator.occupancy import NOTHING_HELD
 from alignup.koordinator.scheduling import Demand, NodeView, PlacedPod, Profile, Verdict, evaluate, make_profile
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
@@ -95,7 +95,7 @@ def _verdict(cluster: Cluster, index: int, pod: Pod, asked: Mapping[str, int], r
     node = cluster.nodes[index]
     config = node.config
     reported = _policy(config.topology_manager_policy, config.topology_manager_scope, rules)
-    policy = declared_node_policy(node.labels) or reported
+    policy = node.labels.get(NODE_LABEL) or reported
     holders = {f"{one.namespace}/{one.name}": rules.holds(_placed(node, one, policy, rules)) for one in node.pods}
     occupancy = NOTHING_HELD
     for held in holders.values():

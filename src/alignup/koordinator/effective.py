@@ -42,13 +42,6 @@ REQUIRED: Final = "Required"
 PREFERRED: Final = "Preferred"
 EXCLUSIVES: Final = ("", REQUIRED, PREFERRED)
 
-KUBELET_POLICIES: Final = {
-    "BestEffort": BEST_EFFORT,
-    "Restricted": RESTRICTED,
-    "SingleNUMANodePodLevel": SINGLE_NUMA_NODE,
-}
-"""The entries of a reported kubelet policy list that count; the scheduler ignores all others."""
-
 _POLICY_FIELD: Final = "numaTopologyPolicy"
 _EXCLUSIVE_FIELD: Final = "singleNUMANodeExclusive"
 _OTHER_FIELDS: Final = ("preferredCPUBindPolicy", "requiredCPUBindPolicy", "preferredCPUExclusivePolicy")
@@ -138,18 +131,6 @@ def check_default_exclusive(exclusive: object, where: str) -> str:
     return str(exclusive)
 
 
-def declared_node_policy(labels: Mapping[str, str], kubelet_policies: Iterable[str] = ()) -> str:
-    """Return the node's policy in Koordinator's words, unchecked: its label, else its kubelet's.
-
-    Args:
-        labels: the node's labels, by name; an empty label is no label.
-        kubelet_policies: the topology policies that the node reports, as a NodeResourceTopology object lists
-            them; the first that is `BestEffort`, `Restricted` or `SingleNUMANodePodLevel` counts.
-    """
-    reported = (KUBELET_POLICIES[name] for name in kubelet_policies if name in KUBELET_POLICIES)
-    return labels.get(NODE_LABEL) or next(reported, "")
-
-
 def _place(key: str) -> str:
     return f'metadata.annotations["{key}"]'
 
@@ -227,7 +208,7 @@ def labelled_config(config: KubeletConfig, labels: Mapping[str, str]) -> Kubelet
     Raises:
         InputError: the label holds a policy that does not exist.
     """
-    policy = KUBELET_NAMES[check_policy(declared_node_policy(labels), f'metadata.labels["{NODE_LABEL}"]')]
+    policy = KUBELET_NAMES[check_policy(labels.get(NODE_LABEL, ""), f'metadata.labels["{NODE_LABEL}"]')]
     if policy in ("none", config.topology_manager_policy):
         return config
     return replace(config, topology_manager_policy=policy, topology_manager_scope="pod")

@@ -39,7 +39,6 @@ def collect(
     target: str | os.PathLike[str],
     *,
     config: str | os.PathLike[str] | None = None,
-    config_dir: str | os.PathLike[str] | None = None,
     pods: Mapping[str, Any] | None = None,
     node: Mapping[str, Any] | None = None,
     claims: Mapping[str, Any] | None = None,
@@ -50,7 +49,6 @@ def collect(
         files: the node's files.
         target: the archive; its suffix (.tar.xz, .tar.gz or .tgz) says how it is compressed.
         config: the kubelet's configuration where it is elsewhere.
-        config_dir: the folder of its drop-ins where it is elsewhere.
         pods: the List of its pods; None: that of the files, if there is one.
         node: the Node; None: that of the files, if there is one.
         claims: the List of the objects of claims; None: that of the files, if there is one.
@@ -58,7 +56,7 @@ def collect(
     Raises:
         InputError: there is no file of a kubelet, one cannot be read, or the archive cannot be written.
     """
-    found = dict(_kubelet_files(files, config, config_dir))
+    found = dict(_kubelet_files(files, config))
     if not found.keys() & {layout.CONFIG, layout.CPU_STATE, layout.MEMORY_STATE, layout.DEVICE_CHECKPOINT, layout.LIST}:
         raise InputError(f"no files of a kubelet at {files.source}")
     for path, given in ((layout.PODS, pods), (layout.NODE, node), (layout.CLAIMS, claims)):
@@ -75,11 +73,9 @@ def collect(
     return sorted(found)
 
 
-def _kubelet_files(
-    files: layout.NodeFiles, config: str | os.PathLike[str] | None, config_dir: str | os.PathLike[str] | None
-) -> Iterator[tuple[str, bytes]]:
+def _kubelet_files(files: layout.NodeFiles, config: str | os.PathLike[str] | None) -> Iterator[tuple[str, bytes]]:
     """Yield the configuration in effect, the state files and the PodResources answers, where they are there."""
-    configuration = read_configuration(files, config, config_dir)
+    configuration = read_configuration(files, config)
     if configuration.source:
         yield layout.CONFIG, _json(kept(dict(configuration.fields), _shapes()["configuration"]))
     for path in sorted(layout.FILES - {layout.CONFIG, *_KEPT}):

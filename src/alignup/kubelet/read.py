@@ -75,8 +75,6 @@ class KubeletNode(Record):
 
     node: Node
     records: NodeRecords
-    stale: Mapping[str, Sequence[str]]
-    """By pod uid, containers in the files that are gone; at its next admission the kubelet drops their entries."""
 
 
 def read_kubelet_node(root: str | os.PathLike[str] = "/", **options: Unpack[KubeletOptions]) -> KubeletNode:
@@ -198,7 +196,7 @@ def make_node(
         lambda uid, name: (uid, name) in dropped if name else active is not None and uid not in active
     )
     restore(node, state, [pod.read_as(config.profile.pods) for pod in _pods(records, state)])
-    return KubeletNode(node, records, stale)
+    return KubeletNode(node, records)
 
 
 def config_of(records: NodeRecords, machine: Machine | None) -> KubeletConfig:

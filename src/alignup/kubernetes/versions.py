@@ -102,7 +102,7 @@ def _read_json(path: str) -> Any:
         return msgspec.json.decode(file.read())
 
 
-def parse_version(text: object, where: str = "kubeletVersion", *, warns: bool = True) -> KubeletVersion:
+def parse_version(text: object, where: str = "kubeletVersion") -> KubeletVersion:
     """Return the release that a version names: `1.33`, `v1.33.13-eks-1` or `v1.33.4+k3s1`.
 
     Only the minor counts. A release newer than those known is judged as the newest known, with a warning.
@@ -110,7 +110,6 @@ def parse_version(text: object, where: str = "kubeletVersion", *, warns: bool = 
     Args:
         text: the version.
         where: the place that an error names.
-        warns: say that a release is newer than those known.
 
     Raises:
         InputError: it is no version, or is older than those known.
@@ -119,11 +118,10 @@ def parse_version(text: object, where: str = "kubeletVersion", *, warns: bool = 
         return text
     newer = newer_release(text)
     if newer:
-        if warns:
-            warn(
-                f"kubelet {newer} is newer than those known, and is judged as {NEWEST}; not known are its rules, "
-                "feature gates, policy options and checkpoints"
-            )
+        warn(
+            f"kubelet {newer} is newer than those known, and is judged as {NEWEST}; not known are its rules, "
+            "feature gates, policy options and checkpoints"
+        )
         return NEWEST
     match = re.fullmatch(_VERSION, text) if isinstance(text, str) else None
     if match is None:

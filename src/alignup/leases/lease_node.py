@@ -84,9 +84,7 @@ class LeaseNode:
         self._inventory: dict[str, Sequence[Device]] = {name: site.inventory[name] for name in resources}
         sets = {name: sets for name, sets in site.preferred_sets.items() if name in self._inventory}
         config = _config(site, version, has_memory=has_memory)
-        self._node = Node(
-            site.machine, config, self._inventory, plugins_of(sets), keep_refused_bindings=False, pair=site.pair
-        )
+        self._node = Node(site.machine, config, self._inventory, plugins_of(sets), pair=site.pair)
         if site.claims is not None:
             here = platform.node() if site.claims.by_node.get(platform.node()) else ""
             self._node.know_claims(_for_leases(site.claims), name=here, dra_hints=True)
@@ -244,11 +242,11 @@ class LeaseNode:
             devices=devices,
             constraints=NodeConstraints(claims=claims),
         )
-        before = node.memory.ledger.copy() if node.memory is not None and memory else None
         with node.manager.lock:
+            restore = node.bindings() if memory else None
             refusal = node.manager.decide(pod, *self._policy(request.policy))
-            if refusal is not None and before is not None and node.memory is not None:
-                node.memory.ledger.assign(before)  # a refusal leaves no binding behind
+            if refusal is not None and restore is not None:
+                restore()
         if refusal is not None:
             from alignup.topology_manager.refusal_message import cause  # noqa: PLC0415  # startup counts
 
@@ -258,7 +256,7 @@ class LeaseNode:
         given = {} if node.devices is None else dict(node.devices.devices(uid, _CONTAINER))
         for name, held in (node.claims.held.get(uid, {}) if node.claims is not None else {}).items():
             resource = f"{CLAIM}{name.rpartition('/')[0]}"
-            ids = ("/".join(one[:3]) for one in map(structs.astuple, held.allocated or ()))
+            ids = (str(one.id) for one in held.allocated or ())
             given[resource] = (*given.get(resource, ()), *ids)
         return own or CPUSet(), given
 
@@ -297,7 +295,7 @@ class LeaseNode:
         known = self._node.claims
         near: Mapping[str, tuple[int, ...] | None] = {}
         if known is not None:
-            near = {"/".join(one): nodes[:1] for one, nodes in known.near.items()}
+            near = {str(one): nodes[:1] for one, nodes in known.near.items()}
         found: set[int] = set()
         for resource, ids in devices.items():
             is_claim = resource.startswith(CLAIM)

@@ -46,7 +46,7 @@ def is_gpu(device: PciDevice) -> bool:
     return device.vendor == _VENDOR and device.class_.startswith(DISPLAY_CLASS)
 
 
-def read_gpus(machine: Machine, *, nvml: Any = None, resource: str = GPU_RESOURCE) -> GpuInventory:
+def read_gpus(machine: Machine, *, nvml: Any = None) -> GpuInventory:
     """Return the machine's NVIDIA GPUs.
 
     A GPU's node is the one that the driver names; where it names none, the one that sysfs has for its PCI
@@ -56,7 +56,6 @@ def read_gpus(machine: Machine, *, nvml: Any = None, resource: str = GPU_RESOURC
     Args:
         machine: the machine that the driver runs on, for its NUMA nodes and PCI devices.
         nvml: a module with the functions of `pynvml`; by default that one.
-        resource: the name of the resource.
 
     Raises:
         InputError: the library or the driver is missing, or the driver refuses to answer.
@@ -78,7 +77,7 @@ def read_gpus(machine: Machine, *, nvml: Any = None, resource: str = GPU_RESOURC
         candidates = (node, None if there is None else there.numa_node)
         near = next(((one,) for one in candidates if one in machine.numa_node_ids), None)
         devices.append(Device(uuid, near, pci="" if there is None else there.address))
-    return GpuInventory({resource: tuple(devices)}, {resource: pairs} if pairs else {})
+    return GpuInventory({GPU_RESOURCE: tuple(devices)}, {GPU_RESOURCE: pairs} if pairs else {})
 
 
 @contextmanager

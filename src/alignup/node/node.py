@@ -310,7 +310,7 @@ class Node:
         """
         pod = self._read(pod)
         with self.manager.lock:
-            restore = None if self._keeps_bindings else self._bindings()
+            restore = None if self._keeps_bindings else self.bindings()
             refusal, preempted = self._decide(pod, observed=True)
             if refusal is not None and restore is not None:
                 restore()
@@ -337,7 +337,7 @@ class Node:
             own = (self.devices, self.cpu, self.memory)
             if not (self.whole_verdict or self.beyond_kubelet) and can_preview(self.manager, own, pod):
                 return preview(self.manager, own, pod, self.machine.numa_node_ids)
-            restore = self._bindings()
+            restore = self.bindings()
             try:
                 refusal, preempted = self._decide(pod, observed=False)
                 admission = self.admission(pod, refusal, preempted)
@@ -389,7 +389,7 @@ class Node:
         try:
             other = self.copy(wrap=wrap)
         except TypeError:
-            restore = self._bindings()
+            restore = self.bindings()
             try:
                 yield self._with(self.manager.providers, wrap, {})
             finally:
@@ -493,8 +493,8 @@ class Node:
             pod_memory=() if self.memory is None else self.memory.pod_blocks(pod.uid),
         )
 
-    def _bindings(self) -> Callable[[], None]:
-        """Return a function that takes the memory ledger back to how it is now."""
+    def bindings(self) -> Callable[[], None]:
+        """Return a function that takes the memory manager's books back to what they are now, as after a refusal."""
         if self.memory is None:
             return lambda: None
         return partial(self.memory.ledger.assign, self.memory.ledger.copy())

@@ -15,6 +15,7 @@ from alignup.kubernetes.node_fit import requests_of
 from alignup.kubernetes.qos import QOSClass
 from alignup.kubernetes.versions import release_of
 from alignup.topology_manager.admission import ALLOCATED, DEFERRED, Resize
+from alignup.topology_manager.scope import TOPOLOGY_AFFINITY_MESSAGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from alignup.topology_manager.scope import Refusal
 
 _INFEASIBLE: Final = "Infeasible"
-_AFFINITY_MESSAGE: Final = "Resources cannot be allocated with Topology locality"
 _POD_MESSAGES: Final = {
     "pod": "Pod Scope pod with pod-level resources failed admission under pod-scope topology manager",
     "container": "Pod Scope pod with pod-level resources failed admission with a container-level topology manager",
@@ -149,7 +149,7 @@ def _deferred(node: _Node, wanted: Pod) -> str:
     refusal = manager.allocate_again(wanted, providers)
     if refusal is not None:
         if refusal.detail or not wanted.has_shared_pool:
-            return refusal.detail or _AFFINITY_MESSAGE
+            return refusal.detail or TOPOLOGY_AFFINITY_MESSAGE
         return _POD_MESSAGES[manager.scope.name]
     if not node.whole_verdict:
         return ""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import ConfigError, InputError
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES, TOPOLOGY_SCOPES
+from alignup.kubernetes.pod_requests import is_pinned_memory
 from alignup.machine.bits import bit_set
 from alignup.machine.load import machine_with_devices_from_dict
 from alignup.node import Node
@@ -365,7 +366,7 @@ class Meter:
         self._node = node
         held = holdings_of(node)
         kinds = [one.resource for one in held.resources]
-        self._kinds = [kind for kind in kinds if kind == "memory" or kind.startswith("hugepages-")]
+        self._kinds = [kind for kind in kinds if is_pinned_memory(kind)]
         self._members = []
         for one in held.resources:
             pool = node.pools.get(one.resource)

@@ -131,7 +131,7 @@ class _Handlers:
         exact = sum(isinstance(one, ExactMember) for one in state.members.values())
         counts.nodes.labels("holdings").set(exact)
         counts.nodes.labels("amounts").set(len(state.members) - exact)
-        counts.pods.set(state.pod_count)
+        counts.pods.set(len(state.pods))
         counts.waiting.set(len(self._answers.waiting))
         counts.lists.set(sum(follower.lists for follower in self._extender.followers))
         return web.Response(body=generate_latest(counts.registry), content_type="text/plain")

@@ -39,14 +39,13 @@ from alignup.scheduler.report import (
 from alignup.scheduler.watch import Backoff, Follower, list_objects
 from alignup.text.json_text import decode_json, numbered_lines
 from alignup.topology_manager.admission import MemoryBlock
+from alignup.topology_manager.scope import TOPOLOGY_AFFINITY_MESSAGE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
     from alignup.kubernetes.pod import Pod
     from alignup.node import Node
-
-_LOCALITY: Final = "Resources cannot be allocated with Topology locality"
 
 
 class Rejection(Record):
@@ -181,7 +180,7 @@ def _resources(node: Node, pod: Pod) -> Iterator[ContainerResources]:
 def _rejection(reason: str, detail: str) -> Rejection:
     """Return a refusal in the kubelet's words; of errors within the managers the last words are ours."""
     unexpected = f"Allocate failed due to {detail}, which is unexpected"
-    words = {"TopologyAffinityError": _LOCALITY, "UnexpectedAdmissionError": unexpected}
+    words = {"TopologyAffinityError": TOPOLOGY_AFFINITY_MESSAGE, "UnexpectedAdmissionError": unexpected}
     return Rejection(reason, words.get(reason, detail))
 
 

@@ -77,11 +77,6 @@ class ClusterState:
         self._unordered: dict[str, tuple[set[str], float]] = {}
         """By node, the uids of pods whose order of binding is unknown, and since when they are known."""
 
-    @property
-    def pod_count(self) -> int:
-        """How many pods are bound."""
-        return len(self.pods)
-
     # Pods.
 
     def pod_seen(self, pod: WatchedPod, now: float) -> None:

@@ -123,8 +123,6 @@ class Follower(Generic[T]):
         """By name, the version of each object that was said to be ignored."""
         self.synced = asyncio.Event()
         """Set once the first list is there."""
-        self.is_current = False
-        """Whether a watch is under way, as far as anybody knows."""
         self.lists = 0
         """How many times all objects were listed."""
         self._wanted: list[asyncio.Future[None]] = []
@@ -151,7 +149,6 @@ class Follower(Generic[T]):
             except TimeoutError:
                 continue  # time for another list
             except (ApiError, InputError) as error:
-                self.is_current = False
                 if not isinstance(error, ApiError):
                     self._api.complain(f"{self._path}: {error}")
                 elif error.status == GONE:
@@ -177,7 +174,6 @@ class Follower(Generic[T]):
         self._sink.listed(found)
         self.lists += 1
         self.synced.set()
-        self.is_current = True
         for done in wanted:
             self._wanted.remove(done)
             if not done.done():
@@ -199,7 +195,6 @@ class Follower(Generic[T]):
             except ApiError as error:
                 if error.status == GONE:
                     raise
-                self.is_current = False
                 self._api.complain(str(error))
                 if self._version != seen:
                     backoff.reset()
@@ -215,7 +210,6 @@ class Follower(Generic[T]):
         }
         limits = aiohttp.ClientTimeout(total=None, sock_connect=_SILENCE, sock_read=_WATCH_SECONDS + _SILENCE)
         async with self._api.open("GET", self._path, None, query, limits) as response:
-            self.is_current = True
             async for line in _lines(response):
                 event = _decoded(line, "an event", _Event)
                 event.object = _shallow(event.object)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "KUBELET",
     "TOPOLOGY_AFFINITY_ERROR",
+    "TOPOLOGY_AFFINITY_MESSAGE",
     "ContainerScope",
     "NoneScope",
     "PodScope",
@@ -35,6 +36,8 @@ __all__ = [
 
 
 TOPOLOGY_AFFINITY_ERROR = "TopologyAffinityError"
+TOPOLOGY_AFFINITY_MESSAGE: Final = "Resources cannot be allocated with Topology locality"
+"""What the kubelet writes into the status of such a pod."""
 KUBELET: Final = "kubelet"
 """Stands for a provider's name where the kubelet's own checks refused a pod."""
 NOTHING_DECIDED = TopologyHint(None, False)

@@ -8,15 +8,7 @@ import re
 import pytest
 
 from alignup.errors import AlignupWarning, InputError
-from alignup.koordinator.effective import (
-    NODE_LABEL,
-    NUMA_TOPOLOGY_SPEC,
-    RESOURCE_SPEC,
-    NumaTopologySpec,
-    checked_spec,
-    declared_node_policy,
-    decode_spec,
-)
+from alignup.koordinator.effective import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC, NumaTopologySpec, checked_spec, decode_spec
 
 KEYS = (NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC)
 
@@ -88,17 +80,3 @@ def test_unknown_values_are_refused_where_they_stand(key, wrong, message):
 def test_known_values_pass():
     text = '{"numaTopologyPolicy": "SingleNUMANode", "singleNUMANodeExclusive": "Required"}'
     assert checked_spec({RESOURCE_SPEC: text}) == NumaTopologySpec("SingleNUMANode", "Required")
-
-
-@pytest.mark.parametrize(
-    ("labels", "kubelet", "expected"),
-    [
-        ({NODE_LABEL: "Restricted"}, ["BestEffort"], "Restricted"),
-        ({NODE_LABEL: ""}, ["BestEffort"], "BestEffort"),
-        ({}, ["SingleNUMANodeContainerLevel", "SingleNUMANodePodLevel", "Restricted"], "SingleNUMANode"),
-        ({}, ["None"], ""),
-        ({}, [], ""),
-    ],
-)
-def test_a_label_comes_before_the_kubelet(labels, kubelet, expected):
-    assert declared_node_policy(labels, kubelet) == expected

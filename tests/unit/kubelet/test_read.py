@@ -10,7 +10,7 @@ import pytest
 from alignup import Node
 from alignup.errors import AlignupWarning, ConfigError, InputError
 from alignup.kubelet.checkpoints import checksum_of
-from alignup.kubelet.read import read_kubelet_node
+from alignup.kubelet.read import read_kubelet_node, stale_entries
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device
 from alignup.machine.machine import Machine
@@ -97,7 +97,7 @@ def test_entries_of_pods_that_are_gone_are_dropped(written):
     root, node = written
     (root / "pods.json").write_text(json.dumps({"items": [PODS[0]]}))
     read = read_kubelet_node(root)
-    assert read.stale == {"uid-b": ["i0", "c0"], "uid-c": ["c0"]}
+    assert stale_entries(read.records) == {"uid-b": ["i0", "c0"], "uid-c": ["c0"]}
     node.remove("uid-b")
     node.remove("uid-c")
     assert books(read.node) == books(node)
@@ -112,13 +112,13 @@ def test_a_pod_that_fails_holds_what_it_has_until_it_is_terminated(written):
     listed = json.loads((root / "podresources/list.json").read_text())
     listed["pod_resources"][2]["containers"] = []  # of a pod whose init containers alone hold something
     (root / "podresources/list.json").write_text(json.dumps(listed))
-    assert read_kubelet_node(root).stale == {}
+    assert stale_entries(read_kubelet_node(root).records) == {}
     (root / "node.json").write_text('{"status": {"nodeInfo": {"kubeletVersion": "v1.33.1"}}}')
-    assert read_kubelet_node(root).stale == {"uid-c": ["c0"]}  # it lists pods that have ended too
+    assert stale_entries(read_kubelet_node(root).records) == {"uid-c": ["c0"]}  # it lists pods that have ended too
     (root / "node.json").unlink()
     listed["pod_resources"].pop()
     (root / "podresources/list.json").write_text(json.dumps(listed))
-    assert read_kubelet_node(root).stale == {"uid-c": ["c0"]}
+    assert stale_entries(read_kubelet_node(root).records) == {"uid-c": ["c0"]}
 
 
 def test_without_pods_they_are_known_by_what_they_hold(written):
@@ -133,7 +133,7 @@ def test_without_pods_they_are_known_by_what_they_hold(written):
     listed = json.loads((root / "podresources/list.json").read_text())
     listed["pod_resources"].pop()
     (root / "podresources/list.json").write_text(json.dumps(listed))
-    assert read_kubelet_node(root).stale == {"uid-c": ["c0"]}
+    assert stale_entries(read_kubelet_node(root).records) == {"uid-c": ["c0"]}
 
 
 def test_without_pods_an_init_container_counts_whose_pod_is_not_known(written):
@@ -149,7 +149,7 @@ def test_without_pods_an_init_container_counts_whose_pod_is_not_known(written):
     silent = {"namespace": "default", "name": "new", "containers": [{"name": "app"}]}
     (root / "podresources/list.json").write_text(json.dumps({"pod_resources": [*listed["pod_resources"], silent]}))
     read = read_kubelet_node(root)
-    assert read.stale == {"old": ["c0"]}
+    assert stale_entries(read.records) == {"old": ["c0"]}
     assert "new" in {pod.uid for pod in read.node.pods}
 
 
@@ -182,7 +182,7 @@ def test_without_pods_one_that_is_gone_is_dropped_whatever_its_containers_are_ca
         allocated = {"data": data, "checksum": checksum_of(f"(string){data}")}
         (root / "var/lib/kubelet/allocated_pods_state").write_text(json.dumps(allocated))
     assert gone
-    stale = read_kubelet_node(root).stale
+    stale = stale_entries(read_kubelet_node(root).records)
     assert stale == ({} if knows == "a pod that holds nothing" else {"uid-c": ["like-no-other"]})
 
 
@@ -206,7 +206,7 @@ def test_without_pods_one_whose_init_containers_hold_something_is_known_by_its_c
     allocated = {"data": data, "checksum": checksum_of(f"(string){data}")}
     (root / "var/lib/kubelet/allocated_pods_state").write_text(json.dumps(allocated))
     read = read_kubelet_node(root)
-    assert read.stale == {"gone": ["like-no-other"], "other": ["app"]}
+    assert stale_entries(read.records) == {"gone": ["like-no-other"], "other": ["app"]}
     assert "new" in {pod.uid for pod in read.node.pods}  # though another pod has a container of this name
 
 

@@ -102,7 +102,7 @@ def test_gpus_have_their_uuid_and_node():
 @pytest.mark.parametrize("nvml", [Nvml(fails=("numa",)), Nvml((0xFFFFFFFF, 0xFFFFFFFF)), Nvml((9, 9))])
 def test_where_the_driver_names_no_node_sysfs_does(nvml):
     """It names none, or one that this machine lacks."""
-    devices = read_gpus(MACHINE, nvml=nvml, resource="x/gpu").devices["x/gpu"]
+    devices = read_gpus(MACHINE, nvml=nvml).devices["nvidia.com/gpu"]
 
     assert [device.numa_nodes for device in devices] == [(0,), (1,)]
 

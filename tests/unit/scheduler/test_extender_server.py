@@ -201,7 +201,7 @@ def test_a_refused_pod_is_woken_by_its_node_when_another_ends() -> None:
     async def scenario() -> None:
         async with extender("a") as asked:
             await asked.stub.put(PODS, pod_object("p", "a", cpu=4))
-            await until(lambda: asked.extender.state.pod_count)
+            await until(lambda: asked.extender.state.pods)
             refused = await asked.filter(pod_object("q", cpu=4), "a")
             assert refused["FailedNodes"] == {"a": "NUMA: not enough cpu is free on the node"}
             assert WOKEN not in asked.stub.get(NODES, "a")["metadata"].get("annotations", {})
@@ -297,7 +297,7 @@ def test_other_schedulers_evaluate_pods_on_all_nodes() -> None:
     async def scenario() -> None:
         async with extender("a", "b") as asked:
             await asked.stub.put(PODS, pod_object("there", "a", cpu=4))
-            await until(lambda: asked.extender.state.pod_count)
+            await until(lambda: asked.extender.state.pods)
             found = await asked.ask("evaluate", pods=[pod_object("p", cpu=4), pod_object("q", cpu=3, gpu=1)])
             assert found["nodes"] == ["a", "b"]
             assert found["exact"] == [True, True]
@@ -631,7 +631,7 @@ def test_a_hostile_report_hides_its_own_node_only(annotation) -> None:
             await asked.stub.put(TOPOLOGIES, hostile)
             await until(lambda: "a" not in asked.extender.state.members)
             await asked.stub.put(PODS, pod_object("p", "b", cpu=4))
-            await until(lambda: asked.extender.state.pod_count)
+            await until(lambda: asked.extender.state.pods)
             async with served(asked.stub) as api:
                 second = Extender(api, Answers(ClusterState()))
                 async with running(second.run()):

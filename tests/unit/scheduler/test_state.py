@@ -50,7 +50,7 @@ def test_a_pod_and_a_report_may_come_in_any_order(kind, pod_first) -> None:
         assert admits(state, "n", cpu=4)
         state.pod_seen(watched("b", "n", cpu=4), 0)
         assert not admits(state, "n", cpu=1)
-    assert state.pod_count == (2 if kind is exact or not pod_first else 1)
+    assert len(state.pods) == (2 if kind is exact or not pod_first else 1)
 
 
 def test_a_pod_that_moved_is_on_its_new_node_only() -> None:
@@ -212,7 +212,7 @@ def test_any_events_leave_a_state_that_one_list_puts_right(events) -> None:
         assert (state.view.names, judged.admitted.tolist()) == (anew.names, expected.admitted.tolist())
     state.pods_listed([], 0)
     state.reports_listed(list(kinds.values()), 0)
-    assert state.pod_count == 0
+    assert len(state.pods) == 0
     for name in ("n", "m"):
         state.node_gone(name)
         state.report_seen(kinds[name], 0)
