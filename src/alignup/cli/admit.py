@@ -145,7 +145,7 @@ def show_comparison(found: Mapping[KubeletVersion, dict[str, Any]], pods: Sequen
             click.echo("\n".join(difference_lines(f"option {name}", texts)))
     for index, pod in enumerate(pods):
         texts = {version: answer_text(one["pods"][index]) for version, one in found.items() if "pods" in one}
-        click.echo("\n".join(difference_lines(f"{pod.namespace}/{pod.name}", texts)))
+        click.echo("\n".join(difference_lines(pod.namespaced_name, texts)))
 
 
 def resize(
@@ -166,7 +166,7 @@ def resize(
         if as_json:
             print_json(answer_dict(node, pod, admission))
             continue
-        label = safe(f"{pod.namespace}/{pod.name}")
+        label = safe(pod.namespaced_name)
         console.print(f"{mark(console, good=admission.admitted)} {label} resize: [bold]{admission.reason}[/]")
         if admission.message:
             console.print(f"  {safe(admission.message)}")
@@ -186,9 +186,9 @@ def say_what_is_ignored(loaded: LoadedNode, pods: Sequence[Pod], source: NodeSou
         complain(f"{resource} is not on this machine; ignored, as a kubelet does{meant_words(resource, loaded)}")
     for pod in pods:
         if POLICIES in (pod.annotations or ()) and not loaded.node.beyond_kubelet:
-            complain(f"{pod.namespace}/{pod.name}: {POLICIES} is ignored, as by a kubelet; see --beyond-kubelet")
+            complain(f"{pod.namespaced_name}: {POLICIES} is ignored, as by a kubelet; see --beyond-kubelet")
         if pod.constraints.os == "windows" and not loaded.node.whole_verdict:
-            complain(f"{pod.namespace}/{pod.name} is a Windows pod, which a kubelet on Linux refuses")
+            complain(f"{pod.namespaced_name} is a Windows pod, which a kubelet on Linux refuses")
     is_configured = source.config or source.kubelet_node
     if not is_configured and loaded.node.config == KubeletConfig(version=loaded.node.config.version):
         complain("no KubeletConfiguration was read (--config FILE); by default a kubelet aligns nothing")
@@ -215,7 +215,7 @@ def too_large(node: Node, pods: Sequence[Pod]) -> Iterator[str]:
         if short:
             amounts = " and ".join(f"{words[name](asked[name])} {name} of {words[name](there[name])}" for name in short)
             yield (
-                f"{pod.namespace}/{pod.name} requests {amounts}: a kubelet refuses it, but --managers-only leaves out "
+                f"{pod.namespaced_name} requests {amounts}: a kubelet refuses it, but --managers-only leaves out "
                 "that check"
             )
 
@@ -252,7 +252,7 @@ def show(
         for pod in there:
             for name, got in node.admission(pod).containers.items():
                 _, _, _, *held = container_row(node, name, got)
-                table.add_row(safe(f"{pod.namespace}/{pod.name}/{name}"), *held)
+                table.add_row(safe(f"{pod.namespaced_name}/{name}"), *held)
         console.print()
         print_whole(console, table)
     for same in runs(answers, same_refusal):
@@ -285,7 +285,7 @@ def show_containers(console: Console, node: Node, admission: Admission) -> None:
 
 def show_pod(console: Console, node: Node, pod: Pod, admission: Admission) -> None:
     """Print one pod: a table, or the reason."""
-    label = safe(f"{pod.namespace}/{pod.name}")
+    label = safe(pod.namespaced_name)
     if not admission.admitted:
         console.print(f"{mark(console, good=False)} {label} refused: [bold]{admission.reason}[/]")
         console.print(f"  {safe(admission.message)}")

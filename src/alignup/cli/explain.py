@@ -197,7 +197,7 @@ class Teller:
 
     def tell_there(self, pod: Pod) -> None:
         """Say that a pod is on the node already."""
-        label = f"{pod.namespace}/{pod.name}"
+        label = pod.namespaced_name
         if self._as_json:
             told = {"pod": label, "namespace": pod.namespace, "uid": pod.uid, "admitted": True, "reason": ""}
             print_json(told | {"cause": THERE, "isThere": True})

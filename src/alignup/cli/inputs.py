@@ -424,7 +424,7 @@ def documents_named(name: str, documents: Sequence[PodDocument], kind: str) -> l
     Raises:
         InputError: there is none; `kind` says what was looked for.
     """
-    listed = [f"{one.pod.namespace}/{one.pod.name}" for one in documents]
+    listed = [one.pod.namespaced_name for one in documents]
     named = [one for one, full in zip(documents, listed, strict=True) if name in {one.pod.name, full}]
     if not named:
         raise InputError(f"no {kind} {name!r} is in the input, which has {some_of(listed, 8) or 'none'}")
@@ -450,7 +450,7 @@ def asked_resizes(names: Sequence[str], source: NodeSource, loaded: LoadedNode) 
     for one in live_pods(read_pods(names), source.node_name, one_node=False):
         pod = known.get(one.pod.uid) or known.get((one.pod.namespace, one.pod.name))
         if pod is None:
-            raise InputError.at("--resize", "pods that are on the node", f"{one.pod.namespace}/{one.pod.name}")
+            raise InputError.at("--resize", "pods that are on the node", one.pod.namespaced_name)
         asked.append(Resize(pod.uid, *resources_of(one.pod)))
     return asked
 

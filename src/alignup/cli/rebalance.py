@@ -89,11 +89,11 @@ def show(plan: RoomPlan, *, as_json: bool) -> None:
     table = Table("step", "pod", "node", "NUMA nodes")
     for step in plan.steps:
         where = "-" if step.action == "evict" else nodes_text(step.numa_nodes)
-        table.add_row(step.action, safe(f"{step.pod.namespace}/{step.pod.name}"), safe(step.node), where)
+        table.add_row(step.action, safe(step.pod.namespaced_name), safe(step.node), where)
     if plan.steps:
         print_whole(console, table)
     fewest = ", the fewest there can be" if plan.proven else ", not proven to be the fewest"
     words = f"{counted(len(plan.placements), 'pod')} placed, {counted(len(plan.evictions), 'eviction')}"
     console.print(f"{words}{fewest if plan.evictions else ''}")
     for pod in plan.left_out:
-        console.print(f"no place for {safe(f'{pod.namespace}/{pod.name}')}")
+        console.print(f"no place for {safe(pod.namespaced_name)}")

@@ -66,7 +66,7 @@ def why(question: Question) -> int:
         if question.as_json:
             print_json(told)
         else:
-            show_note(f"{found.pod.namespace}/{found.pod.name} is on node {found.node_name}, {found.phase}")
+            show_note(f"{found.pod.namespaced_name} is on node {found.node_name}, {found.phase}")
         return 0
     if name:
         explanation = asked.node(name).explain(_unbound(manifest))
@@ -117,7 +117,7 @@ def rank_and_explain(question: Question, manifest: dict[str, Any], found: PodDoc
             show_note(f"On node {example}:")
             show_explanation(explanation, product=question.product)
         if plan is not None and not plan.left_out:
-            gone = ", ".join(f"{step.pod.namespace}/{step.pod.name} on {step.node}" for step in plan.evictions)
+            gone = ", ".join(f"{step.pod.namespaced_name} on {step.node}" for step in plan.evictions)
             words = counted(len(plan.evictions), "eviction")
             show_note(f"With {words} it has a place on {plan.placements[0].node}: {gone} (see `alignup rebalance`)")
         show_note(NOT_KNOWN)

@@ -229,7 +229,7 @@ def plan_room(
     there = {one.uid for one in bound}
     for pod in pods:
         if pod.uid in there:
-            raise InputError.at("the waiting pods", "a pod that is on no node", f"{pod.namespace}/{pod.name}")
+            raise InputError.at("the waiting pods", "a pod that is on no node", pod.namespaced_name)
         there.add(pod.uid)
     known = {one.uid: Standing(one.constraints.priority or 0) for one in (*bound, *pods)}
     rules = Rules({**known, **(standings or {})}, budgets or {})

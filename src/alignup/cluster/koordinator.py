@@ -96,7 +96,7 @@ def _verdict(cluster: Cluster, index: int, pod: Pod, asked: Mapping[str, int], r
     config = node.config
     reported = _policy(config.topology_manager_policy, config.topology_manager_scope, rules)
     policy = node.labels.get(NODE_LABEL) or reported
-    holders = {f"{one.namespace}/{one.name}": rules.holds(_placed(node, one, policy, rules)) for one in node.pods}
+    holders = {one.namespaced_name: rules.holds(_placed(node, one, policy, rules)) for one in node.pods}
     occupancy = NOTHING_HELD
     for held in holders.values():
         occupancy |= held

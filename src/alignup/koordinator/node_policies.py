@@ -242,7 +242,7 @@ class PodPolicies:
 
     def _holders(self, wanted: Occupancy) -> Mapping[str, str]:
         """Return the pods that hold any of these nodes, as `exclusivity_sentence` takes them."""
-        pods = {pod.uid: f"{pod.namespace}/{pod.name}" for pod in self._manager.pods}
+        pods = {pod.uid: pod.namespaced_name for pod in self._manager.pods}
         ids = self._machine.numa_node_ids
         return {
             pods.get(uid, uid): holding_words(held, ids, single=bool(wanted.single))

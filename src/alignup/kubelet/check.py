@@ -423,7 +423,7 @@ def _check_pods(state: checkpoints.KubeletState, pods: Iterable[Pod], config: Ku
     wants_memory = state.memory is not None and config.memory_manager_policy == "Static"
     for pod in pods:
         for one in pod.containers:
-            words = f"container {one.name} of pod {pod.namespace}/{pod.name} ({pod.uid}) runs and has no"
+            words = f"container {one.name} of pod {pod.namespaced_name} ({pod.uid}) runs and has no"
             if wants_cpus and one.exclusive_cpus and state.cpus(pod.uid, one.name) is None:
                 yield finding("pod-without-cpus", f"{words} CPUs of its own there")
             if wants_memory and one.memory and not state.blocks(pod.uid, one.name):

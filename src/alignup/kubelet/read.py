@@ -439,7 +439,7 @@ def restore(node: Node, state: KubeletState, pods: Sequence[Pod]) -> None:
     Raises:
         InputError: the state is not one of this machine or configuration.
     """
-    names = {pod.uid: f"{pod.namespace}/{pod.name}" for pod in pods}
+    names = {pod.uid: pod.namespaced_name for pod in pods}
     if node.cpu is not None and state.cpu is not None:
         held = {
             uid: {name: int(cpus) for name, cpus in containers.items()} for uid, containers in state.cpu.entries.items()

@@ -77,7 +77,7 @@ def placements_of_kubelet(found: KubeletNode, processes: Iterable[Process]) -> d
         if container:
             held = found.node.allocation(pod.uid, container)
             placements[process.pid] = ExpectedPlacement(
-                f"{pod.namespace}/{pod.name}/{container}",
+                f"{pod.namespaced_name}/{container}",
                 found.node.shared_cpus if held.cpus is None else held.cpus,
                 held.cpus is not None,
                 frozenset(numa_id for block in held.memory for numa_id in block.numa_nodes),

@@ -131,6 +131,11 @@ class Pod(Record):
         return replace(self, **identity, readings=None if self.readings is None else made_of, made_of=made_of)
 
     @property
+    def namespaced_name(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
     def has_shared_pool(self) -> bool:
         """True if the managers give CPUs and memory to the pod as a whole, for its containers to share."""
         return self.pod_level is PodLevel.MANAGED

@@ -195,7 +195,7 @@ def pod_document(document: Mapping[str, Any], place: str) -> PodDocument:
     stored = status.get("qosClass") if metadata.get("uid") and uid is None else None  # static pods have no status
     if stored in _QOS_CLASSES and (stored != pod.qos or pod.made_of is not None):
         if stored != pod.qos:
-            what = f"pod {pod.namespace}/{pod.name} is {stored} by its status, and {pod.qos} by its resources"
+            what = f"pod {pod.namespaced_name} is {stored} by its status, and {pod.qos} by its resources"
             warn(f"{what}; a kubelet goes by the status")
         pod = pod_from_manifest(document, place, QOSClass(stored))
     containers = (*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ()))
@@ -389,7 +389,7 @@ def live_pods(
     for one in documents:
         if one.has_ended and not (rejected and one.was_rejected):
             why = f", {one.reason}" if one.reason else ""
-            warn(f"pod {one.pod.namespace}/{one.pod.name} has ended ({one.phase}{why}) and is ignored")
+            warn(f"pod {one.pod.namespaced_name} has ended ({one.phase}{why}) and is ignored")
         else:
             alive.append(one)
     nodes = sorted({one.node_name for one in alive if one.node_name})

@@ -245,7 +245,7 @@ def _holding(node: Node, pod: Pod, container: str) -> ContainerHolding:
     """Return what a container of an admitted pod holds."""
     got = node.allocation(pod.uid, container)
     memory = {} if node.memory is None else node.memory.shares(pod.uid, container)
-    return ContainerHolding(pod.uid, f"{pod.namespace}/{pod.name}", container, got.cpus, memory, got.devices)
+    return ContainerHolding(pod.uid, pod.namespaced_name, container, got.cpus, memory, got.devices)
 
 
 def _cpu_amounts(node: Node) -> Iterator[ResourceAmounts]:
@@ -305,6 +305,6 @@ def _memory_groups(node: Node, holders: tuple[Pod, ...]) -> Iterator[MemoryGroup
         for blocks in (*own, node.memory.pod_blocks(pod.uid)):
             for block in blocks:
                 mask = sum(1 << machine.position(numa_id) for numa_id in block.numa_nodes)
-                pods.setdefault(mask, {})[f"{pod.namespace}/{pod.name}"] = None
+                pods.setdefault(mask, {})[pod.namespaced_name] = None
     for mask, names in sorted(pods.items()):
         yield MemoryGroup(ids_of(mask, machine.numa_node_ids), tuple(names), mask in bound)

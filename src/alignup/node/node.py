@@ -488,7 +488,7 @@ class Node:
             return admission
         return replace(
             admission,
-            preempted=tuple(f"{one.namespace}/{one.name}" for one in preempted),
+            preempted=tuple(one.namespaced_name for one in preempted),
             pod_cpus=None if self.cpu is None else self.cpu.pod_cpus(pod.uid),
             pod_memory=() if self.memory is None else self.memory.pod_blocks(pod.uid),
         )

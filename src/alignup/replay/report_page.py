@@ -152,7 +152,7 @@ def _frames(film: _Film, steps: Sequence[Step]) -> Iterator[_Frame]:
         layers = film.see()
         if isinstance(step, Admit):
             assert admission is not None  # noqa: S101  # an admission has a verdict
-            name = f"{step.pod.namespace}/{step.pod.name}"
+            name = step.pod.namespaced_name
             yield _admission_frame(layers, name, admission_dict(film.node, step.pod, admission))
         elif isinstance(step, Start):
             verb = "starts" if admission is None else f"cannot start: {admission.message}"

@@ -136,7 +136,7 @@ class Extender:
             return self.read(found)
         except AlignupError as error:
             metadata = found.metadata
-            warn(f"the requests of pod {metadata.label} are ignored: {error}")
+            warn(f"the requests of pod {metadata.namespaced_name} are ignored: {error}")
             node = "" if found.has_ended else found.spec.node_name
             return objects.WatchedPod(Pod(metadata.uid, metadata.name, metadata.namespace), node=node)
 

@@ -330,7 +330,7 @@ class Fleet:
             try:
                 rejection = node.admit(self._reader.read(found).pod)
             except AlignupError as error:
-                self._api.complain(f"pod {found.metadata.label}: {error}")
+                self._api.complain(f"pod {found.metadata.namespaced_name}: {error}")
                 return
             if rejection is not None:
                 self._write(uid, lambda: self._set_status(found, rejected_status(rejection, now)))

@@ -56,7 +56,7 @@ class Metadata(msgspec.Struct, rename="camel", gc=False):
     owner_references: list[Owner] | None = None
 
     @property
-    def label(self) -> str:
+    def namespaced_name(self) -> str:
         """`namespace/name`."""
         return f"{self.namespace}/{self.name}"
 
@@ -197,13 +197,13 @@ def rules_of(pods: Iterable[WatchedPod], budgets: Sequence[Budget]) -> Rules:
         one.pod.uid: Standing(
             one.priority,
             datetime.fromisoformat(one.since).timestamp() if one.since else 0.0,
-            tuple([budget.metadata.label for budget in budgets if budget.protects(one)]),
+            tuple([budget.metadata.namespaced_name for budget in budgets if budget.protects(one)]),
             # nobody knows here whether there is a place for one that does not take every node
             comes_back=one.owner not in _NEVER_MOVED and not (one.is_particular or one.has_selector),
         )
         for one in pods
     }
-    return Rules(standings, {one.metadata.label: one.status.disruptions_allowed for one in budgets})
+    return Rules(standings, {one.metadata.namespaced_name: one.status.disruptions_allowed for one in budgets})
 
 
 class WatchedPod(Record):
@@ -243,7 +243,7 @@ class PodReader:
         kept = {
             key: value for key, value in annotations.items() if key.startswith(_POLICY_PREFIX) or key == CONFIG_SOURCE
         }
-        uid = _static_uid(metadata) or metadata.uid or metadata.label
+        uid = _static_uid(metadata) or metadata.uid or metadata.namespaced_name
         pod = self._template(spec)
         made = {} if spec.resource_claims is None else _with_claims(pod, found.status.resource_claim_statuses or ())
         pod = pod.renamed(uid=uid, name=metadata.name, namespace=metadata.namespace, annotations=kept, **made)

@@ -44,7 +44,7 @@ async def apply_plan(api: Api, plan: RoomPlan, say: Callable[[str], None], patie
         patience: seconds to wait for a pod to be bound.
     """
     for step in plan.steps:
-        name = f"{step.pod.namespace}/{step.pod.name}"
+        name = step.pod.namespaced_name
         try:
             if step.action == "evict":
                 say(f"evict {name} from {step.node}")

@@ -120,7 +120,7 @@ class Reconciler:
         if delay is None:
             self._known[metadata.uid] = None
             deleted = f"{self._rules.limit} pods of {owner.kind} {owner.name} were deleted within an hour"
-            self._api.complain(f"pod {metadata.label} stays: {deleted}")
+            self._api.complain(f"pod {metadata.namespaced_name} stays: {deleted}")
             return
         self._known[metadata.uid] = asyncio.create_task(self._delete(found, delay))
 
@@ -142,7 +142,7 @@ class Reconciler:
             except AlignupError as error:
                 self._api.complain(str(error))
         await asyncio.sleep(delay)
-        self._say(f"{'would delete' if self._dry else 'delete'} {metadata.label}: {found.status.reason}")
+        self._say(f"{'would delete' if self._dry else 'delete'} {metadata.namespaced_name}: {found.status.reason}")
         if self._dry:
             return
         body = {"preconditions": {"uid": metadata.uid}}

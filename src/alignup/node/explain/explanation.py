@@ -211,7 +211,7 @@ class Explanation(Record):
                 metadata = {**manifest["metadata"], "name": pod.name, "uid": pod.uid}
                 attempt = {**attempt, "pod": {**manifest, "metadata": metadata}}
             suggestions.append(replace(one, attempt=attempt))
-        name = f"{pod.namespace}/{pod.name}"
+        name = pod.namespaced_name
         return replace(self, pod=name, uid=pod.uid, suggestions=tuple(suggestions))
 
     def __bool__(self) -> bool:

@@ -101,12 +101,12 @@ def _pairs(attempts: Attempts, holders: Sequence[_Holder], holdings: Holdings) -
 def _requesters(pods: Iterable[Pod]) -> Iterator[_Holder]:
     """Yield the pods on the node with what they request of it as a whole."""
     for pod in pods:
-        yield _Holder(pod.uid, f"{pod.namespace}/{pod.name}", totals=Counter({**requests_of(pod), "pods": 1}))
+        yield _Holder(pod.uid, pod.namespaced_name, totals=Counter({**requests_of(pod), "pods": 1}))
 
 
 def _holders(pods: Iterable[Pod], holdings: Holdings) -> Iterator[_Holder]:
     """Yield the pods on the node with what they hold."""
-    by_uid = {pod.uid: _Holder(pod.uid, f"{pod.namespace}/{pod.name}") for pod in pods}
+    by_uid = {pod.uid: _Holder(pod.uid, pod.namespaced_name) for pod in pods}
     cpus = dict.fromkeys(by_uid, 0)  # later containers may have those of an init container too
     devices: dict[tuple[str, str], set[str]] = {}
     for one in holdings.containers:

@@ -69,7 +69,7 @@ def explain_resize(node: Node, uid: str, containers: Amounts, whole: Amounts | N
         TypeError: a provider of a user takes part that cannot be copied.
     """
     pod = node.manager.pod(uid)
-    name, answer = f"{pod.namespace}/{pod.name}", node.copy().resize(uid, containers, whole)
+    name, answer = pod.namespaced_name, node.copy().resize(uid, containers, whole)
     if answer:
         return ResizeExplanation(name, uid, answer)
     cause = next(meaning for words, meaning in _CAUSES if words in answer.message)
@@ -102,7 +102,7 @@ def _removals(node: Node, uid: str, containers: Amounts, whole: Amounts | None) 
         other = node.copy()
         other.remove(one.uid)
         if other.resize(uid, containers, whole):
-            yield Suggestion("remove", f"remove pod {one.namespace}/{one.name}", {"remove": [one.uid]}, True)
+            yield Suggestion("remove", f"remove pod {one.namespaced_name}", {"remove": [one.uid]}, True)
             return
 
 

@@ -60,7 +60,7 @@ def explain_pod(
     causes = causes_of(node, trial) if admission.refusal else (admitted_cause(trial, containers),)
     blamed = tuple(dict.fromkeys(resource for cause in causes for resource in cause.resources))
     return Explanation(
-        pod=f"{pod.namespace}/{pod.name}",
+        pod=pod.namespaced_name,
         uid=pod.uid,
         admitted=admission.admitted,
         reason=admission.reason,

@@ -183,7 +183,7 @@ class MemoryProvider:
             raise _fraction_error(container)
         got = self._take(self.ledger, pod.uid, requests, affinity)
         self._holdings[key] = got
-        self._pods[key] = f"{pod.namespace}/{pod.name}"
+        self._pods[key] = pod.namespaced_name
         if container.is_init and not container.is_sidecar:
             self._init_holdings[pod.uid] = (*self._init_holdings.get(pod.uid, ()), got)
 
@@ -210,7 +210,7 @@ class MemoryProvider:
         check_shared_pool(pod, dict(pod.memory))
         self._pod_holdings[pod.uid] = self._take(self.ledger, pod.uid, pod.memory, affinity)
         self._pod_parts[pod.uid] = _divided(pod)
-        self._pods[pod.uid, ""] = f"{pod.namespace}/{pod.name}"
+        self._pods[pod.uid, ""] = pod.namespaced_name
 
     def preview(self, pod: Pod, container: Container, affinity: TopologyHint) -> tuple[MemoryBlock, ...]:
         """Return the memory that `allocate` would give to the only container of a pod that is not known yet.
@@ -345,7 +345,7 @@ class MemoryProvider:
         holding = self._adopted(shares)
         if holding is not None:
             self._pod_holdings[pod.uid], self._pod_parts[pod.uid] = holding, _divided(pod)
-            self._pods[pod.uid, ""] = f"{pod.namespace}/{pod.name}"
+            self._pods[pod.uid, ""] = pod.namespaced_name
 
     def _adopted(self, shares: Mapping[str, Mapping[int, int]]) -> MemoryHolding | None:
         position = {numa_id: index for index, numa_id in enumerate(self._ids)}
