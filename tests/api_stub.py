@@ -179,6 +179,9 @@ class ApiStub:
                 return self.status(409, "the object has been modified")
             return web.json_response(await self.put(kind, made))
         if method == "DELETE":
+            wanted = ((body or {}).get("preconditions") or {}).get("uid", found["metadata"].get("uid"))
+            if wanted != found["metadata"].get("uid"):
+                return self.status(409, "the uid in the precondition is not that of the object")
             await self.delete(kind, key[1], key[0])
         return web.json_response(found)
 

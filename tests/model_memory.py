@@ -43,9 +43,14 @@ class Held:
 
 
 class Memory:
-    """The memory of one machine."""
+    """The memory of one machine.
 
-    def __init__(self, allocatable: Mapping[str, Sequence[int]]) -> None:
+    Without `checks_groups` as kubelets up to 1.31 keep it: groups may mix, the last container that came decides what a
+    node is bound to, and what is released goes to the lowest nodes on which anything is taken.
+    """
+
+    def __init__(self, allocatable: Mapping[str, Sequence[int]], *, checks_groups: bool = True) -> None:
+        self.checks_groups = checks_groups
         self.allocatable = {kind: list(amounts) for kind, amounts in allocatable.items()}
         self.free = {kind: list(amounts) for kind, amounts in allocatable.items()}
         self.nodes = len(next(iter(allocatable.values())))
@@ -131,7 +136,7 @@ class Memory:
         chosen = self.choose(requests, donors, mask, preferred=preferred)
         if isinstance(chosen, str):
             return chosen
-        if chosen.bit_count() > 1 and not self.allows(chosen):
+        if self.checks_groups and chosen.bit_count() > 1 and not self.allows(chosen):
             return "bound otherwise"
         held = Held(chosen)
         for kind, amount in requests:
@@ -158,12 +163,16 @@ class Memory:
     def release(self, held: Held) -> None:
         """Give back what is held, and unbind nodes that nobody uses; a node left alone may stay alone."""
         for kind, amounts in held.taken.items():
+            left = sum(amounts)
             for node, amount in zip(nodes_of(held.mask), amounts, strict=True):
-                self.free[kind][node] += amount
+                room = self.allocatable[kind][node] - self.free[kind][node]
+                part = amount if self.checks_groups else min(left, room)
+                self.free[kind][node] += part
+                left -= part
         for node in nodes_of(held.mask):
             self.users[node].remove(held)
             sits_alone = any(user.mask == 1 << node for user in self.users[node])
-            if not self.users[node] or sits_alone or self.bound[node] == 1 << node:
+            if not self.users[node] or (self.checks_groups and (sits_alone or self.bound[node] == 1 << node)):
                 self.bound[node] = 1 << node
-            else:
+            elif self.checks_groups:
                 self.bound[node] = self.last_group[node]

@@ -78,6 +78,14 @@ def test_parts_of_a_size_take_whole_cores_first(wish, expected):
     assert nodes(parts) == [(0,), (1,)]
 
 
+def test_parts_of_a_size_have_as_many_cpus_on_cores_of_fewer():
+    """On a machine whose first cores have two threads, and whose others have one."""
+    cores = (Core((0, 1), 0), Core((2, 3), 0), *[Core((cpu,), 0) for cpu in range(4, 10)])
+    machine = Machine((NumaNode(0, GI, cores),))
+    assert cpus(machine.split(3, cpus_per_part=2)) == ["0-1", "4-5", "6-7"]
+    assert [len(part.cpus) for part in machine.split(4, cpus_per_part=2)] == [2] * 4
+
+
 def test_parts_that_need_all_cpus_cut_cores():
     """Where whole cores do not suffice, CPUs do."""
     parts = leasing.machine(nodes=1, cores=3).split(2, cpus_per_part=3)

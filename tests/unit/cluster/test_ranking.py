@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from alignup.cluster.node_totals import Fit
 from alignup.cluster.ranking import Ranking, rank
 from alignup.kubernetes.pod import Pod
 from alignup.node import Node
+from claims_cases import class_of, slice_of, template
 from machines import machine_of
 
 ALIGNED = {"topologyManagerPolicy": "restricted", "cpuManagerPolicy": "static"}
@@ -80,6 +82,23 @@ def test_nodes_that_align_nothing_come_last() -> None:
     assert names(cluster, ranking) == ["best", "plain", "blind"]
     assert ranking.unmanaged == ("plain", "blind")
     assert cluster.evaluate(wanted).score.argmax() == 0
+
+
+def test_nodes_of_which_claims_cannot_be_told_come_between_those_that_meet_and_those_that_do_not() -> None:
+    def with_device(near: int) -> Node:
+        resources = [slice_of([near]), class_of(), template()]
+        return Node.from_dict({"machine": machine_of(2, 4), "kubelet": ALIGNED, "resources": resources})
+
+    limits = {"cpu": "2", "memory": "1Gi"}
+    container = {"name": "c0", "resources": {"limits": limits, "claims": [{"name": "c"}]}}
+    claims = [{"name": "c", "resourceClaimTemplateName": "t"}]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        wanted = Pod.from_manifest(
+            {"metadata": {"name": "p"}, "spec": {"containers": [container], "resourceClaims": claims}}
+        )
+    cluster = Cluster.from_nodes({"far": with_device(1), "unknown": node(ALIGNED), "near": with_device(0)})
+    assert names(cluster, ranked(cluster, wanted)) == ["near", "unknown", "far"]
 
 
 def test_a_pod_can_bring_its_policy_to_a_node_without_one() -> None:

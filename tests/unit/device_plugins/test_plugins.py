@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import queue
 import socket
+import threading
+import time
 from types import SimpleNamespace
 
 import grpc
@@ -134,6 +136,43 @@ def test_the_newest_plugin_of_a_resource_has_it(plugins, fake, changes):
     fake("new", endpoint="other.sock")
     changes(lambda devices: devices == (Device("new", (0,)),))
     assert plugins.allocate({NIC: ("new",)}).environment == {"NICS": "new"}
+
+
+def test_what_a_replaced_plugin_reported_last_is_not_taken_over(plugins, fake):
+    """Its report waits for a listener while another plugin takes its place."""
+    goes_on, has_begun, seen = threading.Event(), threading.Event(), []
+
+    def listener(resource, devices):
+        seen.append((resource, devices))
+        if resource == "example.com/slow":
+            has_begun.set()
+            goes_on.wait(LONG)
+
+    plugins.listen(listener)
+    fake(resource="example.com/slow").reports.put(report("s"))
+    assert has_begun.wait(LONG)
+    old = fake()
+    connection = plugins._connection(NIC)
+    old.reports.put(report("old"))
+    while not connection.devices:
+        time.sleep(0.001)
+    fake(endpoint="other.sock")
+    goes_on.set()
+    connection.join()
+    assert NIC not in plugins.inventory()
+    assert [resource for resource, _ in seen] == ["example.com/slow"]
+
+
+def test_a_replaced_plugin_is_followed_no_longer(plugins, fake, changes):
+    """Its list of devices is given up, and not left open until this process ends."""
+    fake("old")
+    old = plugins._connection(NIC)
+    fake("new", endpoint="other.sock")
+    changes(lambda devices: devices == (Device("new", (0,)),))
+    joining = threading.Thread(target=old.join, daemon=True)
+    joining.start()
+    joining.join(10)
+    assert not joining.is_alive()
 
 
 def test_the_preference_is_asked_only_where_there_is_a_choice(plugins, fake):

@@ -32,6 +32,22 @@ def test_drop_ins_are_merged_in_the_order_of_their_names(files):
     assert found.source.count(",") == 2
 
 
+def test_what_a_drop_in_does_not_name_in_a_mapping_stays(files):
+    (files.root / CONFIG_FOLDER / "10-a.conf").write_text("kubeReserved: {cpu: '2'}\n")
+    assert read_configuration(files).fields["kubeReserved"] == {"cpu": "2", "memory": "1Gi"}
+
+
+def test_drop_ins_of_a_given_folder_are_merged_in_the_order_of_their_names(files, tmp_path):
+    """In place of those of the node."""
+    (files.root / CONFIG_FOLDER / "90-z.conf").write_text("cpuManagerPolicy: none\n")
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    for number in (20, 10, 30):
+        (folder / f"{number}.conf").write_text(f"podsPerCore: {number}\n")
+    found = read_configuration(files, config_dir=folder)
+    assert (found.fields["podsPerCore"], found.fields["cpuManagerPolicy"]) == (30, "static")
+
+
 def test_flags_override_and_feature_gates_join(files):
     (files.root / "etc").mkdir()
     (files.root / "etc/k.yaml").write_text("featureGates: {A: true, B: true}\ncpuManagerPolicy: none\n")

@@ -83,6 +83,8 @@ def own(root):
         ({"mems": "0-1"}, ["mems"]),
         ({"maps": "7f00 default anon=512 dirty=512 N0=100 N1=412 kernelpagesize_kB=4\n"}, ["memory"]),
         ({"maps": "7f00 default anon=512 N0=510 N1=2 kernelpagesize_kB=4\n"}, []),
+        ({"maps": "7f00 default anon=51500 N0=51200 N1=300 kernelpagesize_kB=4\n"}, []),
+        ({"maps": "7f00 default anon=51800 N0=51200 N1=600 kernelpagesize_kB=4\n"}, ["memory"]),
         ({"maps": "7f00 default file=/lib mapped=512 N1=512 kernelpagesize_kB=4\n"}, []),
         ({"maps": "7f00 default huge anon=2 N1=2 kernelpagesize_kB=2048\n"}, ["memory"]),
         ({"device": False}, ["device"]),

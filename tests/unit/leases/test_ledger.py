@@ -422,6 +422,16 @@ def test_what_can_never_be_blocks_nobody():
     assert len(books.keep(books.ask(first).id).cpus) == 16
 
 
+def test_a_lease_of_an_earlier_process_of_that_number_is_not_ones_own():
+    """Numbers are used again: it may end while somebody waits."""
+    books = ledger()
+    earlier = msgspec.structs.replace(OUTER, start_time=OUTER.start_time - 1)
+    held_by(books, "a", earlier, cpus=1)
+    waiting_for(books, "b", above=[ME, OUTER], cpus=16)
+    with pytest.raises(AllocationError, match="waiting for the same resources: 1 request of other users"):
+        books.ask(asked("c", BOB, cpus=15))
+
+
 def test_who_is_at_a_limit_blocks_nobody():
     books = ledger(Limits(cpus=8))
     keep(books, "a", cpus=8)

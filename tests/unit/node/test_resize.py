@@ -26,6 +26,7 @@ MEMORY_CAPACITY = f"Node didn't have enough capacity: memory, requested: {90 << 
 TOO_MUCH = {"requests": {"cpu": "100", "memory": "90Gi"}, "limits": {"cpu": "200", "memory": "90Gi"}}
 DISABLED = "InPlacePodVerticalScaling is disabled"
 HUNDRED = {"requests": {"cpu": "100"}, "limits": {"cpu": "200"}}
+ALL = {"requests": {"cpu": "15", "memory": "31Gi"}, "limits": {"cpu": "16", "memory": "31Gi"}}
 MACHINE = {
     "numaNodes": [
         {
@@ -100,6 +101,8 @@ BURSTABLE = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "4", "
         ("1.36", CPU_GATE, "single-numa-node", amounts("2"), amounts("2500m"), "allocated", "", 2),
         ("1.36", BOTH_GATES, "single-numa-node", amounts("2"), amounts("2", "2Gi"), "allocated", "", 2),
         ("1.37", BOTH_GATES, "single-numa-node", amounts("2"), amounts("2", "2Gi"), "allocated", "", 2),
+        ("1.35", {}, "none", BURSTABLE, ALL, "allocated", "", 0),
+        ("1.36", {}, "none", BURSTABLE, ALL, "allocated", "", 0),
         ("1.35", {}, "none", BURSTABLE, HUNDRED, "Infeasible", CAPACITY, 0),
         ("1.36", {}, "none", BURSTABLE, HUNDRED, "Infeasible", ALLOCATABLE, 0),
         ("1.35", {}, "none", amounts("2"), amounts("100"), "Infeasible", CPU_STATIC, 2),
@@ -301,3 +304,13 @@ def test_a_step_of_a_scenario_is_answered_like_any_step():
 
     assert answers("1.36") == [(False, "Deferred", LOCALITY), (True, "", "")]
     assert answers("1.37") == [(True, "allocated", ""), (True, "", "")]
+
+
+@pytest.mark.parametrize(("sidecar", "is_refused"), [({"restartPolicy": "Always"}, True), ({}, False)])
+def test_a_resized_sidecar_counts_beside_static_policies_and_an_init_container_that_ends_does_not(sidecar, is_refused):
+    node = node_of("1.36", "none", {"InPlacePodVerticalScalingInitContainers": False})
+    made = pod_of(amounts("2"))
+    made["spec"]["initContainers"] = [{"name": "i", "resources": amounts("2"), **sidecar}]
+    assert node.admit(made)
+    answer = node.resize("u", {"i": amounts("1")})
+    assert answer.message == (CPU_STATIC if is_refused else "")

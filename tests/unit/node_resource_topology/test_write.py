@@ -126,6 +126,13 @@ def test_cpus_without_a_manager_and_what_a_zone_lacks_are_left_out() -> None:
     assert [set(zone) for zone in zones] == [set(), {"x/near"}]
 
 
+def test_a_device_that_is_ill_cannot_be_given_and_counts_as_there() -> None:
+    devices = {"x/near": [{"id": "a", "numa": 1}, {"id": "b", "numa": 1, "healthy": False}]}
+    node = Node.from_dict({"machine": "xeon-2s", "kubelet": {}, "devices": devices})
+    found = zones_of(topology_object("n", node))[1]["x/near"]
+    assert [found[key] for key in ("capacity", "allocatable", "available")] == ["2", "1", "1"]
+
+
 def test_an_object_of_a_plain_install_has_no_fingerprint_and_says_what_is_missing(found, monkeypatch) -> None:
     whole = kubelet_topology_object("n", found)
     monkeypatch.setitem(sys.modules, "xxhash", None)

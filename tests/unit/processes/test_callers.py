@@ -172,6 +172,8 @@ wait
         eventually(lambda: any(len(module._numbers(one)) == 3 for one in module._with_children(init)))
         (below,) = [one for one in module._with_children(init) if len(module._numbers(one)) == 3]
         assert (module._numbers(below)[-1], descendant(init, 1).pid) == (1, init)
+        (above,) = [one for one in module._with_children(init) if children(one) == [below]]
+        assert descendant(above, 1) is None
 
 
 RUN = (sys.executable, "-m", "alignup", "run", "--cpus", "2", "--no-bind", "--", "sh", "-c", "echo $$; cat")

@@ -115,6 +115,53 @@ def test_a_leader_that_ends_in_order_lets_another_one_lead_at_once() -> None:
     asyncio.run(scenario())
 
 
+def test_a_term_begins_before_the_question_and_not_with_its_answer() -> None:
+    """The server may have counted from the beginning."""
+
+    class SlowLine(Line):
+        async def request(self, method, *args, **options):
+            found = await super().request(method, *args, **options)
+            self.ahead += FAST.renew if method != "GET" else 0
+            return found
+
+    async def scenario() -> None:
+        async with served(ApiStub()) as api:
+            line = SlowLine(api)
+            leader = Leader(line, "ns", "extender", "slow", terms=FAST, clock=line.clock)
+            looks: list[bool] = []
+
+            def looked() -> bool:
+                looks.append(leader.leads)
+                return leader.term > 2 or True in looks
+
+            async with running(leader.run()):
+                await until(looked)
+            assert True not in looks
+
+    asyncio.run(scenario())
+
+
+def test_a_lease_lasts_as_long_as_it_says() -> None:
+    """Another candidate may have other terms."""
+
+    async def scenario() -> None:
+        stub = ApiStub()
+        spec = {"holderIdentity": "other", "leaseDurationSeconds": 60}
+        await stub.put(LEASES, {"metadata": {"name": "extender", "namespace": "ns"}, "spec": spec})
+        async with served(stub) as api:
+            leader, line = candidate(api, "first")
+            async with running(leader.run()):
+                await until(lambda: leader.holder == "other")
+                line.ahead += 30
+                asked = len(stub.requests)
+                await until(lambda: len(stub.requests) > asked + 2)
+                assert (leader.leads, leader.term) == (False, 0)
+                line.ahead += 30
+                await until(lambda: leader.leads)
+
+    asyncio.run(scenario())
+
+
 def test_of_many_that_want_the_same_version_one_gets_it() -> None:
     async def scenario() -> None:
         stub = ApiStub()

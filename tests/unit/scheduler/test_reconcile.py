@@ -93,6 +93,29 @@ def test_only_rejected_pods_of_controllers_go() -> None:
     assert said[0] == "delete default/mine: TopologyAffinityError"
 
 
+def test_a_pod_that_took_the_place_of_a_rejected_one_stays() -> None:
+    """As those of a StatefulSet do, which have the names of those before; no watch has told of it yet."""
+
+    async def scenario() -> None:
+        stub = ApiStub()
+        await stub.put(PODS, failed("p"))
+        said: list[str] = []
+        async with served(stub, said.append) as api:
+            rules = Rules(first=0.2, longest=0.2)
+            made = Reconciler(api, rules, say=said.append, writes_events=False)
+            async with running(made.run()):
+                await until(lambda: stub.watches)
+                other = pod_object("p", "n")
+                other["metadata"]["uid"] = "another"
+                await stub.put(PODS, other, silently=True)
+                await until(lambda: said)
+                await until(lambda: any(method == "DELETE" for method, _ in stub.requests))
+                await asyncio.sleep(0.05)
+        assert stub.get(PODS, "p", "default")["metadata"]["uid"] == "another"
+
+    asyncio.run(scenario())
+
+
 def test_beyond_the_limit_they_stay_which_is_said() -> None:
     said, left = deleted(QUICK, *[failed(f"p{number}") for number in range(4)])
     assert left == ["p2", "p3"]

@@ -122,6 +122,35 @@ def test_events_that_get_lost_are_made_up_for_by_a_list_now_and_then() -> None:
     check(scenario)
 
 
+def test_who_asks_for_a_list_while_one_is_under_way_waits_for_the_next() -> None:
+    """The pages that have come already may be older than the question."""
+    asked: list[asyncio.Task[None]] = []
+    answered: list[int] = []
+
+    async def scenario() -> None:
+        stub = ApiStub()
+        stub.page = 1
+        for name in "abc":
+            await add(stub, name)
+        async with served(stub) as api:
+
+            async def ask() -> None:
+                await follower.list_again()
+                answered.append(follower.lists)
+
+            def read(data: msgspec.Raw) -> PodObject:
+                if not asked:
+                    asked.append(asyncio.ensure_future(ask()))
+                return decode_pod(data)
+
+            follower = Follower(api, PODS, read, Names())
+            async with running(follower.run()):
+                await until(lambda: answered)
+
+    check(scenario)
+    assert answered == [2]
+
+
 @pytest.mark.parametrize("status", [500, 429, 401])
 def test_errors_are_said_and_tried_again(status) -> None:
     said: list[str] = []

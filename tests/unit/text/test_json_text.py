@@ -53,7 +53,8 @@ def test_the_decoders_words_are_put_in_ours():
 
 @pytest.mark.parametrize("make", [str, str.encode])
 @pytest.mark.parametrize(
-    ("before", "after"), [("[", "]"), ('{"a":', "}"), ('[[],"]]]",', "]"), ('["[[[{", {}, ', "]"), ('{"\\"[":', "}")]
+    ("before", "after"),
+    [("[", "]"), ('{"a":', "}"), ('[[],"]]]",', "]"), ('["[[[{", {}, ', "]"), ('{"\\"[":', "}"), ('["\\\\", ', "]")],
 )
 def test_levels_are_counted(make, before: str, after: str) -> None:
     """By themselves, and not by what an interpreter bears; brackets in strings are none."""

@@ -105,6 +105,15 @@ def test_the_ledger_follows_the_plain_model(machine, seed, spreads, by_l3):
         assert compiled.free_by_node() == tuple(left)
 
 
+def test_whole_cores_are_counted_without_those_of_reserved_cpus():
+    """Of the sibling of a reserved CPU nothing is left to count when it is given."""
+    books = ledger(reserved=0b1, full_pcpus_only=True)
+    books.give(0b10)
+    assert books.check_whole_cores(6) is None
+    books.take_back(0b10)
+    assert books.check_whole_cores(8).cause == "too few whole"
+
+
 @examples(80)
 @given(machine=odd_machines(), seed=st.integers(0, 2**32), full=st.booleans(), strict=st.booleans())
 def test_nothing_is_lost_on_odd_machines(machine, seed, full, strict):

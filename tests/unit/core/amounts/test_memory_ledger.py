@@ -49,12 +49,12 @@ def state_of(memory):
 class Both:
     """A ledger and the plain model, asked the same."""
 
-    def __init__(self, random: Random, nodes: int) -> None:
+    def __init__(self, random: Random, nodes: int, *, checks_groups: bool = True) -> None:
         self.random = random
         self.nodes = nodes
         amounts = {kind: [random.choice([0, 4, 8, 9]) for _ in range(nodes)] for kind in KINDS}
-        self.ledger = MemoryLedger(MemoryCapacity(amounts))
-        self.plain = Memory(amounts)
+        self.ledger = MemoryLedger(MemoryCapacity(amounts, checks_groups=checks_groups))
+        self.plain = Memory(amounts, checks_groups=checks_groups)
         self.pods: list[list[tuple[MemoryHolding, Held]]] = []
 
     def request(self):
@@ -103,22 +103,26 @@ class Both:
 
 
 @examples(60)
-@given(seed=st.integers(0, 2**32), nodes=st.integers(1, 5))
-def test_the_ledger_follows_the_plain_model(seed, nodes):
-    """Hints, choices, shares, shortages and bindings; and when all have gone, everything is free again."""
-    both = Both(Random(seed), nodes)
+@given(seed=st.integers(0, 2**32), nodes=st.integers(1, 5), checks_groups=st.booleans())
+def test_the_ledger_follows_the_plain_model(seed, nodes, checks_groups):
+    """Hints, choices, shares, shortages and bindings; and when all have gone, everything is free again.
+
+    Kubelets up to 1.31 can lose memory of one NUMA node where they give another pod's back on another one.
+    """
+    both = Both(Random(seed), nodes, checks_groups=checks_groups)
     for _ in range(25):
         both.step()
     while both.pods:
         both.go()
-    assert both.ledger.free == both.ledger.capacity.amounts()
+    if checks_groups:
+        assert both.ledger.free == both.ledger.capacity.amounts()
     assert (both.ledger.groups, both.ledger.alone) == ((), (1 << nodes) - 1)
 
 
 @pytest.mark.parametrize("seed", seeds(2, 6))
 def test_beyond_eight_nodes_the_rules_are_the_same(seed):
     """9 nodes are described where 8 are listed."""
-    both = Both(Random(seed), 9)
+    both = Both(Random(seed), 9, checks_groups=seed % 2 == 0)
     for _ in range(8):
         both.step()
 

@@ -358,6 +358,12 @@ def test_a_wide_list_may_meet_a_narrow_one() -> None:
         assert (int(best.affinity), best.preferred, admit) == (1, True, True)
 
 
+def test_a_list_may_leave_out_a_node_that_is_all_it_can_spare() -> None:
+    """Each list can do without one node of nine; both can agree on the same one."""
+    lists = [feasible_hints(9, [(None, [2] * 9, 16)], universe=(1 << 9) - 1, preferred_size=-1) for _ in range(2)]
+    assert Merger(9).merge(lists) == hint(False, *range(8))
+
+
 def test_a_small_stack_is_enough() -> None:
     """Threads may have less than the main one: what a search needs is not on the stack."""
     distances = [[10 if one == other else 20 + one * other % 7 for other in range(20)] for one in range(20)]

@@ -95,6 +95,16 @@ def test_caches_without_an_id_are_not_seen():
     assert uncore_caches(files) == [[7, 7, 1, 1]]
 
 
+def test_cores_are_read_in_the_order_of_their_numbers_as_text():
+    """As cadvisor does: where the id of CPU 10's cache is missing, CPU 2's is not seen any more, and CPU 1's is."""
+    files = server(sockets=1, cores=12, threads=1, nodes=1)
+    for cpu in range(12):
+        files[f"{CPU}/cpu{cpu}/cache/index3/shared_cpu_map"] = mask([cpu & ~1, cpu | 1])
+    files = with_ids(files, [20 + cpu // 2 for cpu in range(12)])
+    del files[f"{CPU}/cpu10/cache/index3/id"]
+    assert uncore_caches(files) == [[20, 20, *[0] * 10]]
+
+
 def test_the_cpu_manager_aligns_to_what_the_kubelet_sees():
     """Its answers on a socket of two NUMA nodes, each with an L3 of its own (conformance corner l3node-204)."""
     files = with_ids(server(sockets=1, cores=4, nodes=2), [0, 0, 1, 1] * 2)

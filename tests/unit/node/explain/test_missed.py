@@ -43,3 +43,14 @@ def test_containers_on_different_nodes_are_named_though_some_share_one() -> None
         "admitted, aligned on NUMA node 0 (a), NUMA node 0 (b), NUMA node 1 (c), "
         "each container where all its resources prefer to be"
     )
+
+
+def test_a_device_near_to_several_nodes_is_on_none_of_them() -> None:
+    node = Node.from_dict(
+        {
+            "machine": machine_of(2, 2),
+            "kubelet": {"topologyManagerPolicy": "best-effort"},
+            "devices": {"x/near": [{"id": "a", "numa": [1]}], "x/between": [{"id": "b", "numa": [0, 1]}]},
+        }
+    )
+    assert node.explain(wish("x", **{"x/near": "1", "x/between": "1"})).cause == "admitted, aligned on NUMA node 1"

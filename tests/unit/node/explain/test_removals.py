@@ -63,6 +63,17 @@ def test_many_pods_are_removed_greedily() -> None:
     assert (one.minimal, len(one.attempt["remove"])) == (False, 8)
 
 
+def test_the_largest_holders_go_first() -> None:
+    """On one NUMA node, four pods of two CPUs, and not eight of one."""
+    node = node_of(nodes=1, cores=8)
+    for number in range(12):
+        assert node.admit(gpu_pod(f"p{number}", cpu=str(1 + number % 3 // 2)))
+    [one] = by_kind(node, gpu_pod("x", cpu="8"))["remove"]
+
+    cpus = {pod.uid: pod.exclusive_cpus for pod in node.pods}
+    assert (one.minimal, [cpus[uid] for uid in one.attempt["remove"]]) == (False, [2, 2, 2, 2])
+
+
 def test_no_smaller_set_would_do_and_none_with_fewer_cpus() -> None:
     """Against all sets of up to two pods, on random nodes."""
     compared = 0

@@ -149,3 +149,10 @@ def test_deviations_are_rounded_half_up_before_they_are_compared():
     limits = {"cpu": "1", "memory": "1Mi"}
     pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]}}
     assert str(node.admit(pod).containers["c"].cpus) == str(15 * 127)
+
+
+def test_means_are_rounded_half_up_before_deviations_are_taken_from_them():
+    """A tie of 51.282 thousandths; with the mean cut off, taking a CPU of the last node would be better."""
+    plan = plan_distribution([0] * 8 + [127] * 30 + [128], 1, 1, 1)
+    assert plan is not None
+    assert (plan.nodes, plan.balance) == ((8,), 51282)

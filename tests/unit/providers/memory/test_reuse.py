@@ -69,3 +69,17 @@ def test_an_affinity_that_only_fits_with_reuse_is_kept():
     memory.allocate(made, app, on(0))
 
     assert memory.blocks("u", "a") == (MemoryBlock((0,), "memory", 4 * GI),)
+
+
+def test_an_init_container_that_goes_leaves_what_the_others_hand_on():
+    """The one that goes is forgotten, and no other one."""
+    memory = provider(8)
+    first, second, app = container("i", 2, init=True), container("j", 3, init=True), container("a", 3)
+    made = pod("u", first, second, app)
+    memory.allocate(made, first, on(0))
+    memory.allocate(made, second, on(0))
+    memory.release("u", "i")
+    memory.allocate(made, app, on(0))
+
+    assert [memory.blocks("u", name)[0].size // GI for name in "ja"] == [0, 3]
+    assert memory.free["memory"] == (5 * GI,)

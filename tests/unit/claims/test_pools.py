@@ -1,0 +1,30 @@
+"""Which nodes a slice or a device is for."""
+
+from __future__ import annotations
+
+import pytest
+
+from alignup.claims.objects import NodeSelector
+from alignup.claims.pools import selects
+from alignup.kubernetes.node_object import NodeObject
+from alignup.text.typed import decode
+
+HERE = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+ELSEWHERE = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]}
+BY_NAME = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}
+
+
+@pytest.mark.parametrize(
+    ("terms", "is_selected"),
+    [
+        ([], False),
+        ([{}], False),
+        ([{}, HERE], True),
+        ([ELSEWHERE, HERE], True),
+        ([{**ELSEWHERE, **BY_NAME}], False),
+        ([{**HERE, **BY_NAME}], True),
+    ],
+)
+def test_a_selector_is_for_the_nodes_of_any_term_and_an_empty_term_for_none(terms, is_selected) -> None:
+    selector = decode({"nodeSelectorTerms": terms}, NodeSelector, "a selector")
+    assert selects(selector, NodeObject("n", {"zone": "a"})) is is_selected
