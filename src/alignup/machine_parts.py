@@ -22,7 +22,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from alignup.errors import AllocationError, InputError
-from alignup.machine.bits import bit_numbers, bit_set, union
+from alignup.machine.bits import bit_numbers, bit_set, overlapping, union
 from alignup.machine.cpuset import CPUSet
 from alignup.providers.devices.inventory import PreferredSets
 from alignup.providers.devices.pairs import Choice, Pairing, read_pairs
@@ -250,7 +250,7 @@ class _Remaining:
             # the places after it, then it and those before it
             at = next(i for i, one in enumerate(queue) if one is room) + 1
             queue = queue[at:] + queue[:at]
-            mask = bit_set(i for i, own in enumerate(self.machine.node_cpus) if own & cpus)
+            mask = overlapping(self.machine.node_cpus, cpus)
             drafts.append(_Draft(mask, _lowest(cpus, share.cpus)))
         return drafts
 

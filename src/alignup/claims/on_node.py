@@ -23,7 +23,7 @@ from alignup.claims.read import Resources, claims_of_pod
 from alignup.claims.why import all_ways, why_not
 from alignup.errors import AllocationError as NotAllocatedError
 from alignup.kubernetes.manifest import resized_pod
-from alignup.machine.bits import bit_numbers, bit_set
+from alignup.machine.bits import bit_numbers, bit_set, ids_of, overlapping
 from alignup.records import Record, replace
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint
 
@@ -240,9 +240,8 @@ class ClaimProvider:
             claim = str(claims[one.name])
             near = {it.numa_nodes[0] for it in self.devices(pod.uid) if it.claim == claim and it.numa_nodes}
             for got in [containers[name] for name in one.containers or containers if name in containers and near]:
-                bits = 0 if got.cpus is None else sum(1 << cpu for cpu in got.cpus)
-                own = zip(self.machine.numa_node_ids, self.machine.node_cpus, strict=True)
-                cpus = {node for node, those in own if those & bits}
+                own = overlapping(self.machine.node_cpus, int(got.cpus or 0))
+                cpus = set(ids_of(own, self.machine.numa_node_ids))
                 memory = {node for block in got.memory if block.size for node in block.numa_nodes}
                 if not all(near <= place for place in (cpus, memory) if place):
                     return False

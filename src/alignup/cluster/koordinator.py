@@ -15,7 +15,7 @@ from alignup.koordinator.occupancy import NOTHING_HELD
 from alignup.koordinator.scheduling import Demand, NodeView, PlacedPod, Profile, Verdict, evaluate, make_profile
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.kubernetes.pod_requests import peak  # the rule of KEP-753, as for totals
-from alignup.machine.bits import ids_of
+from alignup.machine.bits import ids_of, overlapping
 from alignup.records import Record
 
 if TYPE_CHECKING:
@@ -124,12 +124,11 @@ def _placed(node: Node, pod: Pod, policy: str, rules: Profile) -> PlacedPod:
     for name in names:
         cpus |= 0 if node.cpu is None else int(node.cpu.cpus(pod.uid, name) or 0)
         nodes |= node.numa_nodes(pod.uid, name)
-    cpu_nodes = sum(1 << position for position, bits in enumerate(node.machine.node_cpus) if bits & cpus)
     try:
         own = rules.spec(pod.annotations).policy
     except InputError:
         own = ""
-    return PlacedPod(cpu_nodes, nodes, own or policy)
+    return PlacedPod(overlapping(node.machine.node_cpus, cpus), nodes, own or policy)
 
 
 def _cpus(node: Node, request: int) -> Demand:

@@ -59,10 +59,15 @@ def process_ids(root: Path) -> list[int]:
     return sorted(int(name) for name in names if name.isascii() and name.isdigit())
 
 
+def status_of(folder: Path) -> dict[str, str]:
+    """Return the fields that matter here of `status` in a process's folder of `proc`; none if it cannot be read."""
+    return dict(_STATUS.findall(text_of(folder / "status")))
+
+
 def read_process(root: Path, pid: int) -> Process | None:
     """Return a process; None: it has ended, is a thread of the kernel, or is out of our sight."""
     folder = root / "proc" / str(pid)
-    status = dict(_STATUS.findall(text_of(folder / "status")))
+    status = status_of(folder)
     if "Cpus_allowed_list" not in status or status.get("Kthread") == "1":
         return None
     uid, container = _container(text_of(folder / "cgroup"))

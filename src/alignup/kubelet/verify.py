@@ -5,11 +5,14 @@ For containers of a kubelet and for leases alike. Where processes are is read in
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import re
+from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError
-from alignup.kubelet.processes import Process, sees_device
+from alignup.kubelet.processes import Process, sees_device, status_of
+from alignup.machine.bits import ids_of, overlapping
 from alignup.machine.cpuset import CPUSet
+from alignup.machine.machine import Machine
 from alignup.records import Record
 from alignup.text.byte_sizes import short_bytes
 
@@ -179,3 +182,72 @@ def _misplaced(root: Path, process: Process, placement: ExpectedPlacement) -> It
     for path in placement.device_files:
         if not sees_device(root, process.pid, path):
             yield Misplaced("device", process.pid, placement.name, f"{who} does not see the device file {path}")
+
+
+# ---- this process itself
+
+_ADDRESS: Final = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_DEVICE_VARIABLES: Final = ("PCIDEVICE_", "ALIGNUP_DEVICE_")
+
+
+def look_at_self(root: Path, environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return in JSON's types what this process is bound to, its PCI devices, and whether they go together.
+
+    Its devices are those that device plugins name in its environment, those of its network namespace, and the GPUs of
+    NVIDIA whose device files it has. `aligned` is null where that is unknown.
+
+    Args:
+        root: below which `sys`, `proc` and `dev` are.
+        environment: of the process.
+
+    Raises:
+        InputError: the machine cannot be read.
+    """
+    machine = Machine.from_sysfs(root)
+    status = status_of(root / "proc/self")
+    cpus = CPUSet.parse(status.get("Cpus_allowed_list", "")) & CPUSet.from_int(machine.cpus)
+    own = list(ids_of(overlapping(machine.node_cpus, int(cpus)), machine.numa_node_ids))
+    known = {device.address: device.numa_node for device in machine.pci_devices}
+    only = machine.numa_node_ids[0] if len(machine.numa_nodes) == 1 else None
+    devices = [
+        {"address": address, "from": where, "numaNode": known.get(address, only) if only is None else only}
+        for address, where in sorted(devices_of_self(root, environment).items())
+    ]
+    near = {one["numaNode"] for one in devices}
+    aligned: bool | None = len(own) == 1 and near <= {*own}
+    text = "aligned: all of it is on one NUMA node"
+    if not own or (len(own) == 1 and None in near and near <= {*own, None}):
+        missing = "the NUMA node of a device is not known" if own else "no CPU of a NUMA node may be used"
+        aligned, text = None, f"unknown: {missing}"
+    elif len(own) > 1:
+        text = f"not aligned: CPUs of {len(own)} NUMA nodes may be used"
+    elif not aligned:
+        text = "not aligned: a device is on another NUMA node than the CPUs"
+    return {
+        "cpus": str(cpus),
+        "numaNodes": own,
+        "memoryNumaNodes": sorted(CPUSet.parse(status.get("Mems_allowed_list", ""))),
+        "devices": devices,
+        "aligned": aligned,
+        "text": text,
+    }
+
+
+def devices_of_self(root: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the PCI addresses of the devices that this process was given, and what says so."""
+    found = {
+        address: name
+        for name, value in environment.items()
+        if name.startswith(_DEVICE_VARIABLES)
+        for address in _ADDRESS.findall(value.lower())
+    }
+    for folder in ("net", "infiniband"):
+        for link in sorted((root / "sys/class" / folder).glob("*/device")):
+            address = link.resolve().name
+            if _ADDRESS.fullmatch(address):
+                found.setdefault(address, f"{folder} {link.parent.name}")
+    for information in sorted((root / "proc/driver/nvidia/gpus").glob("*/information")):
+        minor = re.search(r"Device Minor:\s*(\d+)", information.read_text("utf-8", "replace"))
+        if minor and (root / f"dev/nvidia{minor[1]}").exists():
+            found.setdefault(information.parent.name.lower(), f"/dev/nvidia{minor[1]}")
+    return found

@@ -21,6 +21,7 @@ from alignup.kubernetes.qos import QOSClass
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, release_of
 from alignup.leases.record import LeaseRecord, MemoryShare
 from alignup.leases.request import CLAIM
+from alignup.machine.bits import ids_of, overlapping
 from alignup.machine.cpuset import CPUSet
 from alignup.node import Node, plugins_of
 from alignup.records import replace
@@ -283,10 +284,8 @@ class LeaseNode:
         self, cpus: CPUSet, shares: Mapping[str, Mapping[int, int]], devices: Mapping[str, tuple[str, ...]]
     ) -> tuple[int, ...]:
         """Return the ids of the nodes of some CPUs and memory; without either, those near some devices."""
-        machine, bits = self._site.machine, int(cpus)
-        nodes = {
-            numa_id for numa_id, there in zip(machine.numa_node_ids, machine.node_cpus, strict=True) if there & bits
-        }
+        machine = self._site.machine
+        nodes = set(ids_of(overlapping(machine.node_cpus, int(cpus)), machine.numa_node_ids))
         nodes |= {numa_id for taken in shares.values() for numa_id, size in taken.items() if size}
         return tuple(sorted(nodes or self._near(devices)))
 

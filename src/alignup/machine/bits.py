@@ -49,6 +49,15 @@ def ids_of(bits: int, ids: Iterable[int]) -> tuple[int, ...]:
     return tuple([one for bit, one in enumerate(ids) if bits >> bit & 1])
 
 
+def overlapping(sets: Iterable[int], bits: int) -> int:
+    """Return the positions of the bit sets that have something in common with another one, as a bit set.
+
+    >>> overlapping([0b0011, 0b1100, 0b0110], 0b0010)
+    5
+    """
+    return bit_set(position for position, one in enumerate(sets) if one & bits)
+
+
 def union(sets: Iterable[int]) -> int:
     """Return the bit set of what is in any of some bit sets."""
     return reduce(or_, sets, 0)

@@ -17,6 +17,7 @@ from alignup.kubernetes.node_fit import misfit_of, node_limits
 from alignup.kubernetes.node_object import NodeObject
 from alignup.kubernetes.pod import Pod
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, parse_version
+from alignup.machine.bits import overlapping
 from alignup.machine.device_inventory import Device, decode_inventory
 from alignup.machine.load import EXTRA_KEYS, machine_with_devices_from_dict, mapping_under
 from alignup.machine.machine import Machine, machine_from_dict
@@ -515,7 +516,7 @@ class Node:
         """
         machine = self.machine
         cpus = 0 if self.cpu is None else int(self.cpu.cpus(pod_uid, container_name) or 0)
-        mask = sum(1 << position for position, bits in enumerate(machine.node_cpus) if bits & cpus)
+        mask = overlapping(machine.node_cpus, cpus)
         for block in () if self.memory is None else self.memory.blocks(pod_uid, container_name):
             for numa_id in block.numa_nodes:
                 mask |= 1 << machine.position(numa_id)
