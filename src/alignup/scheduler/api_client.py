@@ -267,6 +267,12 @@ async def write_object(api: Api, collection: str, name: str, body: object) -> No
     await api.request("POST", collection, body)
 
 
+EVENT_SECONDS: Final = 0.2
+"""Seconds between two Events."""
+MOST_EVENTS: Final = 100
+"""Events that wait to be written; further ones are dropped."""
+
+
 async def write_event(
     api: Api, about: Metadata, reason: str, message: str, component: str, *, once: bool = False
 ) -> None:

@@ -38,10 +38,6 @@ NOT_LISTED: Final = "alignup has not listed the whole cluster yet"
 _WAKE_SECONDS: Final = 0.25
 _TICK_SECONDS: Final = 5.0
 _TERM_SECONDS: Final = 0.05
-_EVENT_SECONDS: Final = 0.2
-"""Between Events."""
-_MOST_EVENTS: Final = 100
-"""Events that wait to be written; beyond these, none is."""
 _MOST_TOLD: Final = 10_000
 
 
@@ -81,7 +77,7 @@ class Extender:
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._writes_events = writes_events
         self._told: OrderedDict[str, frozenset[str]] = OrderedDict()
-        self._events: asyncio.Queue[tuple[objects.Metadata, str]] = asyncio.Queue(_MOST_EVENTS)
+        self._events: asyncio.Queue[tuple[objects.Metadata, str]] = asyncio.Queue(api_client.MOST_EVENTS)
         self.read = objects.PodReader().read
         nodes: Calls[objects.NodeObject] = Calls(
             lambda found: state.nodes_listed({one.metadata.name: one.metadata.labels or {} for one in found}),
@@ -231,7 +227,7 @@ class Extender:
                 await api_client.write_event(self.api, pod, "NotAligned", sentence, "alignup-extender")
             except api_client.ApiError as error:
                 self.api.complain(str(error))
-            await asyncio.sleep(_EVENT_SECONDS)
+            await asyncio.sleep(api_client.EVENT_SECONDS)
 
     async def budgets(self) -> list[objects.Budget]:
         """Return the disruption budgets as they are now; none, and a complaint, where they cannot be had."""

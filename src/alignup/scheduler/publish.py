@@ -17,7 +17,7 @@ from alignup.kubernetes.pod_documents import is_rejected
 from alignup.kubernetes.wire import CONFIGURATION_FIELDS
 from alignup.machine.device_inventory import inventory_to_dict
 from alignup.node_resource_topology.write import kubelet_topology_object
-from alignup.scheduler.api_client import PODS, TOPOLOGIES, Api, write_event, write_object
+from alignup.scheduler.api_client import EVENT_SECONDS, MOST_EVENTS, PODS, TOPOLOGIES, Api, write_event, write_object
 from alignup.scheduler.ask import WHY_REJECTED, why_refused
 from alignup.scheduler.objects import PodObject, decode_pod
 from alignup.scheduler.report import HOLDINGS, NODE, annotations_of, decode_report
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from alignup.kubelet.read import KubeletNode
 
 _SETTLED: Final = 0.05
-_MOST_EVENTS: Final = 100
-_EVENT_SECONDS: Final = 0.2
 _Annotations = tuple[str | None, str | None]
 """`alignup.dev/node` and `alignup.dev/holdings`."""
 
@@ -143,7 +141,7 @@ async def _beside(work: Iterable[Coroutine[Any, Any, None]]) -> AsyncIterator[No
 async def _explain_rejections(api: Api, name: str, read: Callable[[], KubeletNode]) -> None:
     """Write an Event on each pod that a node rejects from now on; more than some at a time go without."""
     known: set[str] = set()
-    rejected: asyncio.Queue[PodObject] = asyncio.Queue(_MOST_EVENTS)
+    rejected: asyncio.Queue[PodObject] = asyncio.Queue(MOST_EVENTS)
 
     def changed(found: PodObject) -> None:
         uid, status = found.metadata.uid, found.status
@@ -168,4 +166,4 @@ async def _explain_rejections(api: Api, name: str, read: Callable[[], KubeletNod
                 await write_event(api, found.metadata, WHY_REJECTED, message, "alignup-publish", once=True)
             except AlignupError as error:
                 api.complain(str(error))
-            await asyncio.sleep(_EVENT_SECONDS)
+            await asyncio.sleep(EVENT_SECONDS)

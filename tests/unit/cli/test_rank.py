@@ -10,9 +10,11 @@ import pytest
 from click.testing import CliRunner
 
 from alignup import cluster
-from alignup.cli.options import STRATEGIES
+from alignup.cli.options import POLICIES, STRATEGIES
 from alignup.cli.program import program
 from alignup.errors import InputError
+from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
+from alignup.machine_parts import LAYOUTS
 from cluster_files import TOPOLOGY, node_line, pod_manifest
 
 
@@ -177,8 +179,11 @@ def test_nodes_without_numa_management_are_named(alignup, files):
     assert (answer["best"][-1]["node"], answer["unmanaged"]) == ("plain", ["plain"])
 
 
-def test_the_strategies_of_the_help_are_those_that_there_are():
+def test_lists_that_are_copied_for_a_quick_start_are_those_that_there_are():
     assert STRATEGIES == cluster.STRATEGIES
+    assert POLICIES == TOPOLOGY_POLICIES
+    assert "[numa|socket|l3|core]" in run("split", "--help").output
+    assert LAYOUTS == ("numa", "socket", "l3", "core")
 
 
 def test_replicas_are_counted(files, tmp_path):
