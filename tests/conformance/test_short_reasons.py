@@ -6,7 +6,7 @@ from itertools import islice
 
 import pytest
 
-from alignup.cluster.reasons import told_by
+from alignup.cluster.reasons import short_cause
 from alignup.node import Node
 from alignup.node.explain.cause import causes_of
 from alignup.node.explain.trial import tried
@@ -30,7 +30,7 @@ def test_every_refusal_is_blamed_on_the_same(name: str, monkeypatch) -> None:
         nonlocal told, inside
         if not inside and not self.try_admit(pod):
             inside = True  # an explanation admits pods itself, on copies
-            check(told_by(self, pod), causes_of(self, tried(self, pod)))
+            check(short_cause(self, pod), causes_of(self, tried(self, pod)))
             inside = False
             told += 1
         return admit(self, pod, *args, **options)

@@ -52,7 +52,7 @@ class Serving(options.Gathered):
         "Do not fsync the journal: leases survive the end of the agent, but not a crash of the machine."
     )
     cgroup: Path | None = options.path(
-        "Put each command into a cgroup (v2) of its own below this one. [default: below that which it is in already, "
+        "Put each command into a cgroup (v2) of its own below this one. [default: below the command's current cgroup, "
         "where the agent may]",
         metavar="DIR",
     )

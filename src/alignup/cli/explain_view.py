@@ -47,7 +47,7 @@ def show_explanation(explanation: Explanation, was: PodDocument | None = None, *
     sign = mark(console, good=explanation.admitted)
     console.print(f"{sign} {safe(explanation.pod)}: [bold]{safe(explanation.cause)}[/]")
     console.print(safe(verdict(explanation)))
-    for step in explanation.told_steps:
+    for step in explanation.relevant_steps:
         show_step(console, step, product=product)
     if explanation.before.memory_groups:
         console.print()

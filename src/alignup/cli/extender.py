@@ -38,7 +38,7 @@ class Serving(options.Gathered):
         "Answer only clients with a certificate of these authorities; not asked for /healthz and /metrics."
     )
     insecure_bind: bool = options.flag(
-        "Answer /bind to anybody who reaches --listen, though it is no loopback address and there is no --client-ca."
+        "Accept /bind from any client that can reach --listen, even on a non-loopback address without --client-ca."
     )
     leader_elect: bool = options.flag("Answer only while this process holds a Lease; others stand by.")
     lease: str = options.value(

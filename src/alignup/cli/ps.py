@@ -29,8 +29,8 @@ def command(*, state: Path | None = options.state, as_json: bool = options.json(
     A lease whose process is gone holds nothing: the next request reclaims it. A lease of another container
     or host is of unknown state, and is kept until `alignup release --force`.
 
-    A lease that ends with its cgroup lasts as long as anything that its command has started; any other as long as the
-    command and its keeper, which sees most of that.
+    A lease with a cgroup lasts until every process that its command started has ended. Any other lease lasts as long as
+    the command and its keeper process, which sees most of these processes.
     """
     from alignup.leases.source import open_source  # startup counts
 

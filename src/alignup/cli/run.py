@@ -75,7 +75,7 @@ def command(
     version: KubeletVersion | None = options.kubelet_version,
     state: Path | None = options.state,
     wait: float | None = options.value(
-        "Wait until it can be had, in order of arrival, for so many seconds or as long as it takes.",
+        "Wait in order of arrival until the request can be met: for at most SECONDS, or as long as it takes.",
         type=click.FloatRange(min=0),
         is_flag=False,
         flag_value=_FOR_EVER,

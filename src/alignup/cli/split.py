@@ -33,9 +33,9 @@ def command(
 ) -> None:
     """Cut a machine into N equal, disjoint, aligned parts: CPUs, memory and devices for N ranks.
 
-    Every part has as many cores, and as many devices of each resource; no core is in two parts; as many
-    parts as can be lie on one NUMA node, and the others on as few and as close ones as can be; devices are
-    the closest. `alignup run --part` takes one of them.
+    Every part has as many cores, and as many devices of each resource; no core is in two parts; as many parts as
+    possible lie on one NUMA node each, the others on as few and as close nodes as possible; each part gets the closest
+    devices. `alignup run --part` takes one of them.
     """
     from alignup.leases.file import LeaseFile  # startup counts
     from alignup.leases.request import parse_device_counts  # startup counts

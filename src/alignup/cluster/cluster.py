@@ -312,7 +312,7 @@ class Cluster:
         indices: npt.NDArray[np.int64],
         out: npt.NDArray[np.int64] | None = None,
     ) -> npt.NDArray[np.int64]:
-        """Return the mask of the NUMA nodes that have so much free by themselves: a line a node, an element an amount.
+        """Return, for each node (a row) and amount (a column), the mask of the NUMA nodes that have that much free.
 
         The 64th NUMA node is left out. It is minus 1 where all of them together have too little.
 
@@ -403,7 +403,7 @@ class Cluster:
         for index in self._board.judge(job, number, start, stop, nodes, *views):
             # it changed meanwhile; answers are those between two operations
             with self._members[index].manager.lock:
-                self._board.judge(job, number, 0, 1, np.array([index]), *views, at_rest=True)
+                self._board.judge(job, number, 0, 1, np.array([index]), *views, locks_held=True)
 
     def _ask(self, job: Job, pod: Pod, strategy: str, into: Evaluation, indices: npt.NDArray[np.int64]) -> None:
         """Judge once more where the kubelet reads the pod otherwise; ask nodes of which amounts could not tell.
@@ -438,7 +438,7 @@ class Cluster:
             into.score[index] = self._board.score(job, index, STRATEGIES.index(strategy), masks or [None])
 
     def _other_readings(self, pod: Pod, indices: Iterable[int]) -> Iterator[tuple[Pod, npt.NDArray[np.int64]]]:
-        """Yield a pod as kubelets read it that read it otherwise than the first one, with the indices of these.
+        """Yield each reading of a pod that differs from the first kubelet's, with the indices of its nodes.
 
         Few pods are read in several ways: those with resources of their own, or with a status.
         """

@@ -209,10 +209,10 @@ def plan_room(
 ) -> RoomPlan:
     """Return the fewest evictions after which these pods are admitted, and every evicted pod again somewhere.
 
-    A pod goes only if a controller makes another one, which is then aligned as well as before, if no pod is preferred
-    to a more important one, and as disruption budgets allow. Up to three evictions in a small cluster, all sets of pods
-    are looked at, the least loss first: by number, priority, disruption budgets, age. Beyond that pods are served one
-    after the other, the most important first.
+    A pod is evicted only if a controller replaces it, if the replacement is aligned as well as before, if the waiting
+    pod is at least as important, and if disruption budgets allow it. For up to three evictions in a small cluster, all
+    sets of pods are tried, the least loss first: by number, priority, disruption budgets, age. Beyond that, pods are
+    placed one by one, the most important first.
 
     Args:
         cluster: made from nodes; it stays as it is.
@@ -292,7 +292,7 @@ def _width(node: Node, pod: Pod) -> int:
     return held.bit_count() or len(node.machine.numa_nodes)
 
 
-_Going: TypeAlias = "tuple[tuple[str, Pod], ...]"
+_Victims: TypeAlias = "tuple[tuple[str, Pod], ...]"
 """Pods that go, each with its node."""
 _Plan: TypeAlias = "tuple[tuple[Step, ...], dict[str, Node]]"
 """Steps, and by name the nodes that are others after them."""
@@ -390,14 +390,14 @@ class _Greedy(_Search):
         fits = self._totals.fits(self._totals.request(pod))
         return [self._cluster.names[index] for index in best[fits[best]][:_MOST_NODES].tolist()]
 
-    def _candidates(self, pod: Pod) -> Iterator[_Going]:
+    def _candidates(self, pod: Pod) -> Iterator[_Victims]:
         """Yield pods whose end may let the pod in, each with its node: single ones first, the lesser losses first."""
         is_large_enough = self._large_enough(pod)
         singles = self._variants.evaluate(pod).admitted.nonzero()[0].tolist() if self._keys else []
         keys = [key for index in singles if (key := self._keys[index]) in self._less]
         found = [((key[0], self._less[key]),) for key in keys if is_large_enough[self._cluster.index(key[0])]]
         yield from self._in_order(pod, found)
-        many: list[_Going] = []
+        many: list[_Victims] = []
         admitted = self._empty.evaluate(pod).admitted & is_large_enough
         for index in admitted.nonzero()[0][:_MOST_NODES].tolist():
             name = self._cluster.names[index]
@@ -407,12 +407,12 @@ class _Greedy(_Search):
                 many.append(tuple([(name, victim) for victim in victims]))
         yield from self._in_order(pod, many)
 
-    def _in_order(self, pod: Pod, found: Iterable[_Going]) -> Iterator[_Going]:
+    def _in_order(self, pod: Pod, found: Iterable[_Victims]) -> Iterator[_Victims]:
         """Yield sets of pods that may go, the lesser losses first, those last that no other node takes."""
         rules = self._rules
         spent = Counter(name for one in self.evicted for name in rules.of(one).budgets)
         moves: dict[object, bool] = {}
-        staying: list[_Going] = []
+        staying: list[_Victims] = []
         for going in sorted(found, key=lambda going: rules.loss([victim for _, victim in going])):
             victims = [victim for _, victim in going]
             if rules.violations(victims, spent) or not all(rules.may_be_evicted_for(victim, pod) for victim in victims):

@@ -81,12 +81,14 @@ def layouts_of(cluster: Cluster) -> Layouts:
 def refusal_causes(cluster: Cluster, pod: Pod, answer: Evaluation, indices: npt.NDArray[np.int64]) -> list[str]:
     """Return why each of some nodes refuses a pod: all that are known are asked, the others by their amounts."""
     if cluster.nodes:
-        return [told_by(cluster.nodes[index], pod) for index in indices.tolist()]
+        return [short_cause(cluster.nodes[index], pod) for index in indices.tolist()]
     texts = refusal_texts(cluster, layouts_of(cluster), pod, answer, indices)
     return [text.removeprefix(_PREFIX) for text in texts]
 
 
-def told_by(node: Node, pod: Pod, refusal: Refusal | None = None, admits: Callable[[Pod], bool] | None = None) -> str:
+def short_cause(
+    node: Node, pod: Pod, refusal: Refusal | None = None, admits: Callable[[Pod], bool] | None = None
+) -> str:
     """Return why a node refuses a pod, in words without amounts: the causes that `Node.explain` tells.
 
     Args:
@@ -176,12 +178,12 @@ def refusal_texts(
         answer: what the cluster answered.
         indices: the nodes that are asked for; all refuse it.
         own_policy: the policy that the pod brings, as an index into `TOPOLOGY_POLICIES`; -1: none.
-        most_asked: how many nodes are asked themselves. Where more refuse, one of those with as much left is; beyond
-            so many the amounts tell.
-        told: `told_by` of a node by its number, where that is kept; None: each is asked.
+        most_asked: how many nodes are asked for their own reason. If more refuse, one of each group with equal free
+            amounts is asked; beyond this number the reason follows from the amounts.
+        told: `short_cause` of a node by its number, where that is kept; None: each is asked.
     """
     nodes = cluster.nodes
-    told = told or (lambda number, pod: told_by(nodes[number], pod))
+    told = told or (lambda number, pod: short_cause(nodes[number], pod))
     asked_all = np.count_nonzero(indices < len(nodes)) <= most_asked
     if asked_all and (indices < len(nodes)).all():
         return [_PREFIX + told(index, pod) for index in indices.tolist()]

@@ -55,7 +55,7 @@ def row_of_node(node: Node) -> Row:
         devices={resource: pool.ledger for resource, pool in node.pools.items()},
         distances=None if distances is None else _shared_distances(distances),
         prefer_closest=config.topology_manager_policy_options.prefer_closest_numa_nodes,
-        asks_itself=plugins or node.manager.providers != built_in,
+        needs_node=plugins or node.manager.providers != built_in,
         changes=node.manager.lock.changes,
     )
 
@@ -136,11 +136,11 @@ def request_of(one: Pod | Container) -> Request:
     Memory that is no whole number of bytes offers no hints and fails to allocate, as the largest amount does.
     """
     if isinstance(one, Container):
-        fractional, hands_on = bool(one.fractional_memory), one.is_init and not one.is_sidecar
+        fractional, is_reusable = bool(one.fractional_memory), one.is_init and not one.is_sidecar
     else:
-        fractional, hands_on = any(each.fractional_memory for each in one.all_containers), False
+        fractional, is_reusable = any(each.fractional_memory for each in one.all_containers), False
     memory = tuple((kind, LARGEST) for kind, _ in one.memory) if fractional else one.memory
-    return one.exclusive_cpus, memory, one.devices, hands_on
+    return one.exclusive_cpus, memory, one.devices, is_reusable
 
 
 def requests_of(pod: Pod, resources: Collection[str]) -> list[Request]:

@@ -22,7 +22,7 @@ import numpy as np
 from alignup.cluster.cluster import AMOUNTS_ONLY, REASONS, Cluster, Evaluation
 from alignup.cluster.evictions import plan_room, without
 from alignup.cluster.node_totals import Totals, check_blind, demand_key
-from alignup.cluster.reasons import told_by
+from alignup.cluster.reasons import short_cause
 from alignup.errors import InputError, errors_at
 from alignup.kubernetes.manifest import pod_from_manifest
 from alignup.kubernetes.pod_requests import is_pinned_memory
@@ -135,7 +135,7 @@ def _admitted_pod(wire: _Manifest, templates: dict[bytes, Pod]) -> Pod:
 
 
 _PARTS = ((1 / 8, 5), (1 / 4, 4), (1 / 2, 3), (3 / 4, 2), (1, 1), (2, 1))
-"""Of the CPUs of a NUMA node, and how many of sixteen pods ask for so many."""
+"""Shares of a NUMA node's CPUs, each with how many of sixteen pods request that share."""
 
 _MEAN_DURATION = 1000.0
 _GIBIBYTE = 1 << 30
@@ -148,7 +148,7 @@ def synthetic_trace(cluster: Cluster, arrivals: int, seed: int = 0, load: float 
         cluster: What the pods are made for.
         arrivals: How many pods.
         seed: The same seed makes the same trace.
-        load: About which part of the cluster's CPUs are asked for once as many pods come as go.
+        load: The approximate share of the cluster's CPUs that is requested once arrivals and ends balance.
     """
     random = Random(seed)  # noqa: S311  # pods, not secrets
     templates = [_template(cluster, part) for part, _ in _PARTS]
@@ -492,7 +492,7 @@ class Simulation:
         self._candidates.changed(index)
         if not admission.admitted:
             self._refusals[admission.reason] += 1
-            self._causes[admission.reason, told_by(self._nodes[index], pod, admission.refusal)] += 1
+            self._causes[admission.reason, short_cause(self._nodes[index], pod, admission.refusal)] += 1
             return False
         claims = self._nodes[index].claims
         if claims is not None and claims.are_aligned(pod, admission.containers) is False:
@@ -575,14 +575,14 @@ class Candidates:
         return demand.answer.admitted
 
     def cause(self, demand: Demand, index: int) -> str:
-        """Return why a node refuses the pod, in the words of `told_by`."""
+        """Return why a node refuses the pod, in the words of `short_cause`."""
 
         def admits(pod: Pod) -> bool:
             return bool(self.admitted(self.of(pod))[index])
 
         times, cause = demand.causes.get(index, (-1, ""))
         if times != self._times_changed[index]:
-            cause = told_by(self._cluster.nodes[index], demand.pod, admits=admits)
+            cause = short_cause(self._cluster.nodes[index], demand.pod, admits=admits)
             demand.causes[index] = self._times_changed[index], cause
         return cause
 

@@ -92,7 +92,7 @@ def best_in_order(lists: HintLists, all_nodes: int, violates: Callable[[int], bo
 
 
 def _preferred_masks(lists: HintLists, all_nodes: int, violates: Callable[[int], bool]) -> set[int]:
-    """Return the masks of the fewest nodes that every list has as a preferred hint, or a preferred null in place of.
+    """Return the masks of the fewest nodes that all lists prefer; a preferred hint without a mask prefers any.
 
     If every list has a preferred null, they make a combination without a mask, whose result is `all_nodes`.
     """
@@ -121,11 +121,11 @@ def _reachable(lists: HintLists, all_nodes: int) -> set[int]:
 
 def _with(hint: ScoredHint, block: _Block, size: int) -> _Block:
     """Return a block behind one more hint: its score if it is the result, unsatisfied where it falls short."""
-    falls_short = hint.unsatisfied or (hint.mask is not None and hint.mask.bit_count() > size)
+    total_too_small = hint.unsatisfied or (hint.mask is not None and hint.mask.bit_count() > size)
     gain = hint.score if block[0][0] == hint.mask else 0  # then nothing else is reached behind it
     return tuple(
         [
-            (mask, score + gain, (best, height + gain, unsatisfied or falls_short))
+            (mask, score + gain, (best, height + gain, unsatisfied or total_too_small))
             for mask, score, (best, height, unsatisfied) in block
         ]
     )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError, warn
 from alignup.kubernetes.pod import ANY_NODE, NodeConstraints, Pod, PodClaim
-from alignup.kubernetes.pod_requests import PodSource, Wish, is_device, is_hugepages, source_of
+from alignup.kubernetes.pod_requests import PodSource, RawRequests, is_device, is_hugepages, source_of
 from alignup.kubernetes.quantity import in_units, parse_quantity, whole_units
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ WORKLOADS: Final = {
 }
 """The kinds of Kubernetes that make pods, and where they keep the template."""
 IGNORED_CLAIMS: Final = "the resource claims of pod"
-"""How the warning begins that those ignore who know the claims' objects."""
+"""The start of a warning; code that has the claims' objects suppresses it."""
 _OS_LABEL: Final = "kubernetes.io/os"
 _CRITICAL_CLASSES: Final = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
 """The priority of the classes that every cluster has."""
@@ -80,7 +80,7 @@ def pod_from_manifest(manifest: Mapping[str, Any], place: str = "", stored_qos: 
         warn(f"{IGNORED_CLAIMS} {namespace}/{name} are ignored: devices of DRA drivers are not modelled")
     uid, annotations = metadata.uid or f"{namespace}/{name}", metadata.annotations or {}
     identity = {"uid": uid, "name": name, "namespace": namespace, "annotations": annotations}
-    whole = None if spec.resources is None else Wish("", *_resources(spec.resources, f"{before}spec"))
+    whole = None if spec.resources is None else RawRequests("", *_resources(spec.resources, f"{before}spec"))
     allocated = {} if wire.status is None else _allocated(wire.status, init_wishes + wishes, before)
     os_label = metadata.labels.get(_OS_LABEL, "") if metadata.labels else ""
     claims = _claims(spec, wire.status) if spec.resource_claims else ()
@@ -165,7 +165,7 @@ def _host_ports(containers: Iterable[ContainerWire], *, is_host_network: bool) -
                 yield str(port.get("protocol") or "TCP"), str(port.get("hostIP") or "0.0.0.0"), number  # noqa: S104  # as the API has it
 
 
-def _allocated(status: PodStatusWire, wishes: Iterable[Wish], before: str) -> dict[str, dict[str, int]]:
+def _allocated(status: PodStatusWire, wishes: Iterable[RawRequests], before: str) -> dict[str, dict[str, int]]:
     """Return the allocated resources of containers, in billionths, where they are not what the spec requests."""
     requests = {wish.name: wish.requests for wish in wishes}
     found: dict[str, dict[str, int]] = {}
@@ -182,7 +182,7 @@ def _allocated(status: PodStatusWire, wishes: Iterable[Wish], before: str) -> di
     return found
 
 
-def _wish(container: ContainerWire, place: str, names: set[str], is_init: bool) -> Wish:
+def _wish(container: ContainerWire, place: str, names: set[str], is_init: bool) -> RawRequests:
     """Return the resources of a container; its name is added to `names`."""
     name = container.name
     if not name:
@@ -192,11 +192,11 @@ def _wish(container: ContainerWire, place: str, names: set[str], is_init: bool) 
     names.add(name)
     is_sidecar = is_init and container.restart_policy == "Always"
     if container.resources is None:
-        return Wish(name, {}, {}, is_init, is_sidecar)
+        return RawRequests(name, {}, {}, is_init, is_sidecar)
     requests, limits = _resources(container.resources, place)
     for resource, limit in limits.items():
         requests.setdefault(resource, limit)
-    return Wish(name, requests, limits, is_init, is_sidecar)
+    return RawRequests(name, requests, limits, is_init, is_sidecar)
 
 
 def _resources(resources: ResourcesWire, place: str) -> tuple[dict[str, int], dict[str, int]]:
@@ -252,14 +252,14 @@ def resources_of(pod: Pod) -> tuple[dict[str, Any], dict[str, Any] | None]:
     return found, None if source.pod_wish is None else _as_resources(source.pod_wish)
 
 
-def _as_resources(wish: Wish) -> dict[str, dict[str, str]]:
+def _as_resources(wish: RawRequests) -> dict[str, dict[str, str]]:
     return {
         kind: {name: f"{amounts[name]}n" for name in _RESIZABLE if name in amounts}
         for kind, amounts in (("requests", wish.requests), ("limits", wish.limits))
     }
 
 
-def _resize(wish: Wish, wanted: object, where: str) -> None:
+def _resize(wish: RawRequests, wanted: object, where: str) -> None:
     """Patch resources."""
     if not isinstance(wanted, Mapping) or not {"requests", "limits"} >= wanted.keys():
         raise InputError.at(where, 'an object with "requests" and "limits"', wanted)

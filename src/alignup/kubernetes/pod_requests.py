@@ -26,10 +26,10 @@ MIRROR: Final = "kubernetes.io/config.mirror"
 _STATIC_SOURCES: Final = ("file", "http")
 """Values of the annotation with which a kubelet marks static pods, which no API server has created."""
 _NOT_DEVICES: Final = frozenset({"cpu", "memory", "ephemeral-storage", "storage"})
-_Item = TypeVar("_Item", Container, "Wish")
+_Item = TypeVar("_Item", Container, "RawRequests")
 
 
-class Wish(Record, frozen=False):
+class RawRequests(Record, frozen=False):
     """The resources of a container, or of a pod as a whole, in billionths of each resource's unit."""
 
     name: str
@@ -59,11 +59,11 @@ class PodSource(Record, frozen=False):
 
     identity: Mapping[str, Any]
     """The pod's `uid`, `name`, `namespace` and `annotations`."""
-    init_wishes: Sequence[Wish]
+    init_wishes: Sequence[RawRequests]
     """The resources of its init containers, in their order."""
-    wishes: Sequence[Wish]
+    wishes: Sequence[RawRequests]
     """The resources of its other containers, in their order."""
-    pod_wish: Wish | None
+    pod_wish: RawRequests | None
     """The resources of the pod as a whole (`spec.resources`, Pod Level Resources) if it has any."""
     allocated: Mapping[str, Mapping[str, int]] = _NOTHING
     """By container, what the pod's status says that it was allocated, where that is not its request."""
@@ -146,32 +146,32 @@ def source_of(pod: Pod) -> PodSource:
     return PodSource(identity, init_wishes, wishes, whole, constraints=pod.constraints, stored_qos=stored_qos)
 
 
-def _copied(wish: Wish) -> Wish:
+def _copied(wish: RawRequests) -> RawRequests:
     return replace(wish, requests=dict(wish.requests), limits=dict(wish.limits))
 
 
-def _wish_of(container: Container) -> Wish:
+def _wish_of(container: Container) -> RawRequests:
     """Return the resources of a container as they were before `_container` made a record of them."""
     requests, limits = (
         {name: amount * (10**6 if name == "cpu" else 10**9) for name, amount in amounts.items()}
         for amounts in (container.requests, container.limits)
     )
-    return Wish(container.name, requests, limits, container.is_init, container.is_sidecar)
+    return RawRequests(container.name, requests, limits, container.is_init, container.is_sidecar)
 
 
-def is_guaranteed(wish: Wish) -> bool:
+def is_guaranteed(wish: RawRequests) -> bool:
     """Return whether a container would be Guaranteed by itself: it requests CPU and memory, as much as its limits."""
     return qos_class([(wish.requests, wish.limits)]) is QOSClass.GUARANTEED
 
 
-def _level(source: PodSource, reading: PodReading) -> Wish | None:
+def _level(source: PodSource, reading: PodReading) -> RawRequests | None:
     """Return the resources of the pod as a whole with defaults filled in; None where they decide nothing."""
     wish = source.pod_wish
     if wish is None or reading.pod_level is PodLevel.IGNORED:
         return None
     if not (wish.requests or wish.limits):
         return None if reading.empty_pod_resources_ignored else wish
-    level = Wish(wish.name, dict(wish.requests), dict(wish.limits))
+    level = RawRequests(wish.name, dict(wish.requests), dict(wish.limits))
     by_api_server = reading.pod_limits_defaulted_by_api_server
     if by_api_server and source.identity["annotations"].get(CONFIG_SOURCE) in _STATIC_SOURCES:
         return level
@@ -181,7 +181,7 @@ def _level(source: PodSource, reading: PodReading) -> Wish | None:
     return level
 
 
-def _fill_in_requests(level: Wish, source: PodSource, *, by_api_server: bool) -> None:
+def _fill_in_requests(level: RawRequests, source: PodSource, *, by_api_server: bool) -> None:
     """Fill in limits of hugepages, and requests: what the containers request, else the limit.
 
     A pod without limits of its own gets requests by `by_api_server` only.
@@ -199,7 +199,7 @@ def _fill_in_requests(level: Wish, source: PodSource, *, by_api_server: bool) ->
         level.requests.setdefault(resource, amount)
 
 
-def _fill_in_limits(level: Wish, source: PodSource) -> None:
+def _fill_in_limits(level: RawRequests, source: PodSource) -> None:
     """Fill in limits where all containers have one: their sum, or the pod's request if that is more."""
     everybody = [*source.init_wishes, *source.wishes]
     limited = peak(source.init_wishes, source.wishes, lambda one: one.limits.items())
@@ -209,7 +209,7 @@ def _fill_in_limits(level: Wish, source: PodSource) -> None:
 
 
 def _from_status(
-    wish: Wish, allocated: Mapping[str, Mapping[str, int]], reading: PodReading
+    wish: RawRequests, allocated: Mapping[str, Mapping[str, int]], reading: PodReading
 ) -> Mapping[str, int] | None:
     """Return the requests that the status has for a container if the kubelet goes by them, else None."""
     if reading.from_status is StatusRequests.NOBODY or (wish.is_init and not wish.is_sidecar):
@@ -219,7 +219,7 @@ def _from_status(
     return allocated.get(wish.name)
 
 
-def _container(wish: Wish, is_exclusive: bool, from_status: Mapping[str, int] | None = None) -> Container:
+def _container(wish: RawRequests, is_exclusive: bool, from_status: Mapping[str, int] | None = None) -> Container:
     """Return the record of a container.
 
     Args:

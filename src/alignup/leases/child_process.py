@@ -91,7 +91,7 @@ class WaitingCommand:
             raise _no_process(error.errno) from None
         if self.keeper == 0:
             os.close(self._reports)
-            _be_the_keeper(words, (reading, self._pipe), reporting, kept)
+            _run_keeper(words, (reading, self._pipe), reporting, kept)
         os.close(reading)
         os.close(reporting)
         self.is_over = False
@@ -162,7 +162,7 @@ class WaitingCommand:
         return line
 
 
-def _be_the_keeper(words: Sequence[str], pipe: tuple[int, int], reporting: int, kept: Sequence[int]) -> NoReturn:
+def _run_keeper(words: Sequence[str], pipe: tuple[int, int], reporting: int, kept: Sequence[int]) -> NoReturn:
     """Make the process of the command, and wait until it and all that it starts are gone. Never returns."""
     try:
         waits = os.getppid()
@@ -173,7 +173,7 @@ def _be_the_keeper(words: Sequence[str], pipe: tuple[int, int], reporting: int, 
             raise
         if pid == 0:
             os.close(reporting)
-            _be_the_child(words, *pipe)
+            _run_child(words, *pipe)
         _tell(reporting, pid=pid)
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         _let_go_of_everything({reporting, *kept})
@@ -247,7 +247,7 @@ def _write(descriptor: int, data: bytes) -> None:
         data = data[os.write(descriptor, data) :]
 
 
-def _be_the_child(words: Sequence[str], reading: int, writing: int) -> NoReturn:
+def _run_child(words: Sequence[str], reading: int, writing: int) -> NoReturn:
     """Wait for the word, then become the command. Never returns, whatever happens."""
     try:
         os.close(writing)

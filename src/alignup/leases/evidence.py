@@ -117,8 +117,9 @@ def find_evidence(state: Path | None, proc: str = "/proc", *, of_all_users: bool
 def with_evidence(table: record.LeaseTable, shown: Iterable[Evidence]) -> tuple[record.LeaseTable, str]:
     """Return leases with those beside them that processes show, and words about these.
 
-    Nothing is added that a known lease has some of whose processes may run: one of the two has ended, and its process
-    runs on. Leases of the dead stay, for whoever frees them, and keep nothing from those who have their CPUs now.
+    A lease is not added if it overlaps a known lease whose processes may still run: one of the two was released
+    although its process runs on. Leases of ended processes stay until they are freed, and do not block the leases that
+    have their CPUs now.
     """
     known = {one.id for one in table.leases}
     missing = [evidence for evidence in shown if evidence.lease.id not in known]

@@ -40,7 +40,7 @@ from alignup.trusted_files import (
 
 VERSION: Final = 1
 AGENT_VERSION: Final = 2
-"""Of a file whose leases an agent keeps: releases that know no agents refuse it, and give nothing beside the agent."""
+"""The version of a file whose leases an agent keeps: releases without an agent refuse it, and grant no leases."""
 _BEGINNING: Final = re.compile(rb'\{"version":[0-9]+,"checksum":"')
 _FILE_NAME: Final = "leases.json"
 _LARGEST: Final = 64 << 20

@@ -198,7 +198,7 @@ def _make_read_only(path: str, flags: int = 0, propagation: int = 0) -> None:
     except OSError as error:
         if error.errno != errno.ENOSYS:
             raise
-        raise InputError(f"mounts can be made read-only from Linux 5.12 on, and this one is older: {path}") from None
+        raise InputError(f"a read-only mount needs Linux 5.12 or later, and this kernel is older: {path}") from None
 
 
 def _mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:

@@ -36,7 +36,7 @@ _LOCAL_RANKS: Final = (
     ("SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"),  # Slurm, with --ntasks-per-node
 )
 CLAIM: Final = "resourceclaim/"
-"""How the resource begins by which a claim is asked for, by its name; a lease has the full ids of its devices there."""
+"""The prefix that turns a claim's name into a resource; a lease lists the claim's devices by full id under it."""
 _CPUS_AT_MOST: Final = 1 << 20
 _DEVICES_AT_MOST: Final = 1_000_000_000
 _PARTS_AT_MOST: Final = 999_999

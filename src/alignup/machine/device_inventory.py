@@ -27,7 +27,7 @@ _SHOWN_LETTERS = 80
 _SHOWN_NODES = 16
 _NO_HINT = ", which then finds no hint: restricted and single-numa-node refuse every pod that asks for it"
 UNKNOWN_NUMA_NODE = -1
-"""The NUMA node that plugins report which did not look; no machine has it."""
+"""The NUMA node id that a plugin reports if it has not determined one; no machine has a node of this id."""
 _KEYS = frozenset({"id", "numa", "healthy", "pci"})
 
 

@@ -58,7 +58,7 @@ def version_of(
 
     Args:
         data: has perhaps the key `kubeletVersion`.
-        given: goes before it.
+        given: takes precedence over it.
         node: the Node object of the API, which counts where neither is there; without any it is the newest known.
 
     Raises:

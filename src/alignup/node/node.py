@@ -166,7 +166,7 @@ class Node:
         but `machine` may be missing; devices, preferred sets and a kubelet's configuration that are missing are those
         of the machine, which may be the name of one of the catalog, or an object as `alignup machine --json` prints
         it. `plugins` are used for the resources that `preferredSets` does not name. Misspelt keys are warned of.
-        `kubelet_version` goes before the key `kubeletVersion`, which goes before what `nodeObject` says.
+        `kubelet_version` takes precedence over the key `kubeletVersion`, and that key over `nodeObject`.
 
         Raises:
             InputError: a value is of the wrong type or unknown; the message names the place.
@@ -606,7 +606,7 @@ def _checked_machine(machine: object) -> Machine:
     if isinstance(machine, Mapping):
         passed_over = [key for key in EXTRA_KEYS if machine.get(key)]
         if passed_over:
-            warn(f"{', '.join(passed_over)} of the machine ignored: Node.from_dict takes what comes with a machine")
+            warn(f"{', '.join(passed_over)} of the machine ignored: Node.from_dict keeps them")
         return machine_from_dict(machine)
     hint = "; Machine.load takes names and files" if isinstance(machine, str) else ""
     raise TypeError(f"expected a Machine, or a mapping as Machine.to_dict returns it, got {machine!r:.80}{hint}")

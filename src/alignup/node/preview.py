@@ -1,6 +1,6 @@
 """Previews the admission of a pod of one container: asks the providers, and changes nothing.
 
-Since no other container follows, nothing needs to be allocated to know what follows. `Node.try_admit` admits all other
+With a single container, the result is known without allocating anything. `Node.try_admit` admits all other
 pods, and takes them back.
 """
 

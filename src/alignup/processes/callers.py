@@ -1,4 +1,4 @@
-"""Says who is at the other end of a connection, and which process that is meant here has which number there.
+"""Finds the process at the other end of a connection, and maps process ids between its PID namespace and this one.
 
 A client in a container has a PID namespace of its own, and calls its processes by numbers of that. The kernel knows the
 client by its number in the agent's namespace, if it is in one below that; from there, those that it has started are

@@ -99,7 +99,7 @@ class _Handlers:
         for start in range(0, len(nodes), _NODES_AT_ONCE):
             some = dict(nodes[start : start + _NODES_AT_ONCE])
             victims = {name: one.uids for name, one in some.items()}
-            told |= wire.victims_told(self._answers.preempt(pod, victims, budgets), some)
+            told |= wire.victims_as_json(self._answers.preempt(pod, victims, budgets), some)
             await _let_others()
         return wire.encode_preemption(told)
 

@@ -277,7 +277,9 @@ def encode_scores(names: Sequence[str], scores: Sequence[int]) -> bytes:
     return msgspec.json.encode(list(map(_HostPriority, names, scores)))
 
 
-def victims_told(victims: Mapping[str, tuple[list[str], int | None]], asked: Mapping[str, Victims]) -> dict[str, Any]:
+def victims_as_json(
+    victims: Mapping[str, tuple[list[str], int | None]], asked: Mapping[str, Victims]
+) -> dict[str, Any]:
     """Return what the answer of `preempt` says of some nodes; violations that are not known are those asked about."""
     return {
         name: {
@@ -289,5 +291,5 @@ def victims_told(victims: Mapping[str, tuple[list[str], int | None]], asked: Map
 
 
 def encode_preemption(told: Mapping[str, Any]) -> bytes:
-    """Return the answer of `preempt`, by node what `victims_told` returns."""
+    """Return the answer of `preempt`, by node what `victims_as_json` returns."""
     return _ENCODE({"NodeNameToMetaVictims": told})

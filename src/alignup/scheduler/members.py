@@ -84,7 +84,7 @@ class ExactMember:
             self._leaving.setdefault(uid, now)
 
     def gone(self, uid: str, now: float) -> None:
-        """Take a pod from the node that has ended, or was deleted, or was never bound after all.
+        """Remove a pod that has ended, or was deleted, or was never bound after all.
 
         What it held stays taken until a report leaves it out, if a report has listed it.
         """

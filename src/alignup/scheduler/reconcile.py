@@ -1,7 +1,7 @@
 """Deletes pods that their nodes rejected and that a controller has replaced, which would stay for ever.
 
-A controller that makes another pod only once the old one is gone would make the next one to be rejected at once: each
-is given ever longer pauses between two deletions, and a limit of them.
+A controller that waits for the old pod to be gone would create the next pod at once, to be rejected too: so deletions
+for each controller are spaced further and further apart, and their number is limited.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from alignup.claims.on_node import ClaimProvider
 from alignup.claims.read import Resources
 from alignup.cluster.cluster import Cluster, Evaluation
 from alignup.cluster.node_totals import demand_key
-from alignup.cluster.reasons import MOST_ASKED, Layouts, layouts_of, refusal_texts, told_by
+from alignup.cluster.reasons import MOST_ASKED, Layouts, layouts_of, refusal_texts, short_cause
 from alignup.cluster.rows import NodeAmounts, row_of_amounts, row_of_node
 from alignup.errors import AlignupError, warn
 from alignup.koordinator.effective import NODE_LABEL, pod_policy
@@ -490,15 +490,15 @@ class View:
         policy = -1 if own is None or own.policy == "none" else TOPOLOGY_POLICIES.index(own.policy)
         self._layouts = self._layouts or layouts_of(self._cluster)
         most_asked = MOST_ASKED if asks_nodes else 0
-        return refusal_texts(self._cluster, self._layouts, pod, judged, numbers, policy, most_asked, self._told_by)
+        return refusal_texts(self._cluster, self._layouts, pod, judged, numbers, policy, most_asked, self._short_cause)
 
-    def _told_by(self, number: int, pod: Pod) -> str:
-        """Return what `told_by` does: pods that wait ask often, and few nodes change between."""
+    def _short_cause(self, number: int, pod: Pod) -> str:
+        """Return what `short_cause` does: pods that wait ask often, and few nodes change between."""
         kept, kind = self._told.setdefault(self._cluster.names[number], {}), demand_key(pod)
         if kind not in kept:
             if len(kept) >= _MOST_KINDS:
                 kept.clear()
-            kept[kind] = told_by(self._cluster.nodes[number], pod)
+            kept[kind] = short_cause(self._cluster.nodes[number], pod)
         return kept[kind]
 
     def empty_admits(self, pod: Pod, strategy: str) -> npt.NDArray[np.bool_]:

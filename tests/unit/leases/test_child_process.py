@@ -252,7 +252,7 @@ def child(seen, data):
     os.write(writing, data)
     os.close(writing)
     with pytest.raises(Replaced):
-        module._be_the_child(["c"], reading, extra)
+        module._run_child(["c"], reading, extra)
     os.close(reading)
     return seen
 

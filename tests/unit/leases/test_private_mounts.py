@@ -157,7 +157,7 @@ def test_kernels_without_the_call_refuse_what_is_read_only(host):
     """It would stay writable."""
     mount = Mount(str(host / "there"), str(host / "library"), read_only=True)
     refused = privately("echo ran", mount, cwd=host, MOUNT_SETATTR=UNKNOWN_CALL)
-    assert f"read-only from Linux 5.12 on, and this one is older: {host}" in refused
+    assert f"a read-only mount needs Linux 5.12 or later, and this kernel is older: {host}" in refused
     assert "ran" not in refused
 
 

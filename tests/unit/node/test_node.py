@@ -359,7 +359,7 @@ def test_arguments_of_another_type(arguments: tuple[Any, ...], expected: str) ->
 def test_what_comes_with_a_machine_is_not_dropped_in_silence() -> None:
     """The constructor takes the machine alone."""
     machine = {**machine_of(1, 1), "devices": {"a/b": [{"id": "x"}]}}
-    with pytest.warns(AlignupWarning, match="devices of the machine ignored: Node.from_dict takes"):
+    with pytest.warns(AlignupWarning, match="devices of the machine ignored: Node.from_dict keeps"):
         assert Node(machine).devices is None
 
 

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from alignup.claims.read import read_claim, read_class, read_slice
-from alignup.cluster.reasons import told_by
+from alignup.cluster.reasons import short_cause
 from alignup.errors import InputError
 from alignup.node import Node
 from alignup.scheduler.extender_answers import FAR, UNCERTAIN, UNKNOWN, Answers
@@ -100,7 +100,7 @@ def test_each_node_says_why_it_refuses_a_pod_as_it_is_now(answers) -> None:
         for name, told in (found.failed | found.unresolvable).items():
             member = answers.state.members[name]
             if not found.passed:
-                assert told == f"NUMA: {told_by(member.node, asked.pod)}"
+                assert told == f"NUMA: {short_cause(member.node, asked.pod)}"
             words.add(told)
     assert len(words) > 5
 

@@ -16,7 +16,7 @@ from alignup.scheduler.extender_wire import (
     encode_filtered,
     encode_preemption,
     encode_scores,
-    victims_told,
+    victims_as_json,
 )
 from watched import pod_object
 
@@ -98,7 +98,7 @@ def test_nodes_that_are_none_are_refused(item) -> None:
 def test_victims_come_whole_or_by_uid_and_go_back_by_uid(fields) -> None:
     args = decode_preemption(json.dumps({"Pod": POD, **fields}).encode())
     assert args.by_node["n"].uids == ["u"]
-    answer = json.loads(encode_preemption(victims_told({"n": (["u", "v"], None)}, args.by_node)))
+    answer = json.loads(encode_preemption(victims_as_json({"n": (["u", "v"], None)}, args.by_node)))
     assert answer == {"NodeNameToMetaVictims": {"n": {"Pods": [{"UID": "u"}, {"UID": "v"}], "NumPDBViolations": 2}}}
 
 

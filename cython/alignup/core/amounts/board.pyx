@@ -32,7 +32,7 @@ LIMITS = (MOST_TYPES, MOST_RESOURCES)
 cdef enum:
     MOST_STRATEGIES = 5
     CHANGING = 2    # instead of `exact`: the node changed while it was judged
-    AHEAD = 6       # rows: what is asked for so early is there when its turn comes
+    AHEAD = 6       # rows to prefetch ahead: the data has arrived when its turn comes
 
 
 # Nodes
@@ -83,14 +83,14 @@ cdef class Row:
         devices: resource -> its devices.
         distances: None where they are not known.
         prefer_closest: the option prefer-closest-numa-nodes.
-        asks_itself: the node has to be asked, since something else than these ledgers decides there.
+        needs_node: the node has to be asked, since something else than these ledgers decides there.
         upper_bound: amounts are all that is known of the node, so that its admissions are not certain.
         changes: the count of its changes; None: there are none.
     """
 
     def __init__(
         self, *, int numa_nodes, int policy, bint pod_scope, CpuLedger cpu, MemoryLedger memory,
-        dict devices not None, Distances distances, bint prefer_closest=False, bint asks_itself=False,
+        dict devices not None, Distances distances, bint prefer_closest=False, bint needs_node=False,
         bint upper_bound=False, Changes changes=None,
     ):
         cdef NodeRow* row = &self.amounts
@@ -109,7 +109,7 @@ cdef class Row:
         self.changes = changes
         row.changes = NULL if changes is None else &changes.count
         row.nodes, row.policy, row.pod_scope = numa_nodes, policy, pod_scope
-        row.asks_itself, row.upper_bound = asks_itself, upper_bound
+        row.needs_node, row.upper_bound = needs_node, upper_bound
         row.cpu = NULL if cpu is None else &cpu.state
         row.memory = NULL if memory is None else &memory.state
         row.sums = row.nearest = row.distances = NULL
@@ -118,7 +118,7 @@ cdef class Row:
             if prefer_closest and numa_nodes <= NARROW_NODES:
                 row.distances = distances.sums
             # beyond 8 nodes nobody sums distances here
-            row.asks_itself = row.asks_itself or (prefer_closest and numa_nodes > NARROW_NODES)
+            row.needs_node = row.needs_node or (prefer_closest and numa_nodes > NARROW_NODES)
 
     @property
     def numa_nodes(self):
@@ -183,8 +183,8 @@ cdef int64_t mask_of_nodes_with(const int64_t* amounts, int nodes, int64_t least
     return -1 if total < least else mask
 
 
-# The states of nodes lie apart, and waiting for them costs much, so the processor is asked for them ahead: in three
-# steps, since what a state points to is known only when the state is there.
+# The states of nodes lie far apart in memory, and waiting for them is slow, so they are prefetched: in three steps,
+# since what a state points to is known only once the state has arrived.
 
 cdef extern from *:
     """
@@ -310,12 +310,12 @@ cdef inline int place_in(const int* numbers, int count, int number) noexcept nog
 
 cdef int read_request(Request* request, tuple asked, list types, list resources) except -1:
     """Read what a pod or container asks for; resources that no node has are ignored."""
-    cpus, sizes, counts, hands_on = asked
+    cpus, sizes, counts, is_reusable = asked
     if min([cpus] + [amount for _, amount in (*sizes, *counts)]) < 0:
         raise ValueError(f"expected requests that are not negative, got {asked}")
     if len(dict(sizes)) != len(sizes) or len(dict(counts)) != len(counts):
         raise ValueError(f"expected each type and resource once, got {asked}")
-    request.cpus, request.hands_on = min(cpus, LARGEST_REQUEST), hands_on
+    request.cpus, request.is_reusable = min(cpus, LARGEST_REQUEST), is_reusable
     for name, size in sizes:
         request.type[request.types] = types.index(name)
         request.size[request.types] = min(size, LARGEST_REQUEST)
@@ -533,7 +533,7 @@ cdef class Board:
         self, Job job not None, int strategy, Py_ssize_t start, Py_ssize_t stop, const int64_t[::1] nodes,
         uint8_t[::1] admitted not None, uint8_t[::1] reason not None, uint64_t[::1] affinity not None,
         uint8_t[::1] preferred not None, double[::1] score not None, uint8_t[::1] exact not None,
-        *, bint at_rest=False,
+        *, bint locks_held=False,
     ):
         """Judge some nodes and write the answers at their indices; where the node must be asked, it is not `exact`.
 
@@ -544,7 +544,7 @@ cdef class Board:
             strategy: the number of the strategy that scores placements.
             start, stop: the range of nodes, or the range of `nodes`.
             nodes: indices of nodes; None: all of them in order.
-            at_rest: the caller has the locks of these nodes.
+            locks_held: the caller has the locks of these nodes.
 
         Raises:
             IndexError: there is no such node.
@@ -584,7 +584,7 @@ cdef class Board:
                     prefetch_amounts(&self.rows[later], &job.pod)
                     later = index + AHEAD // 3 if nodes is None else nodes[index + AHEAD // 3]
                     prefetch_layouts(&self.rows[later], &job.pod)
-                changes = NULL if at_rest else self.rows[node].changes
+                changes = NULL if locks_held else self.rows[node].changes
                 if changes != NULL:
                     before = first_look(changes)
                 judge_row(
@@ -674,7 +674,7 @@ cdef class Job:
             return 0
         PyMem_Free(self.pod.requests)
         self.pod.requests = NULL
-        self.pod.hands_on = False
+        self.pod.is_reusable = False
         return self.read_pod(self.requests)
 
     cdef int read_pod(self, list requests) except -1:
@@ -698,7 +698,7 @@ cdef class Job:
         for number, asked in enumerate(requests):
             read_request(&self.pod.requests[<int>number], asked, types, resources)
             self.pod.requests[<int>number].same_as = first.setdefault(asked, number) if number else 0
-            self.pod.hands_on = self.pod.hands_on or self.pod.requests[<int>number].hands_on
+            self.pod.is_reusable = self.pod.is_reusable or self.pod.requests[<int>number].is_reusable
             if number:
                 add_request(&self.pod.total, &self.pod.requests[<int>number])
         return 0

@@ -1,4 +1,4 @@
-"""Keep the CPUs of one machine that a static CPU manager gives out: the doors of `alignup.core.amounts.cpu_allocation`.
+"""Keep the CPUs that a static CPU manager allocates: the Python interface to `alignup.core.amounts.cpu_allocation`.
 
 A set of CPUs is an int: bit i is the CPU that the kernel numbers i. Pods and containers are known to
 `alignup.providers.cpu`.

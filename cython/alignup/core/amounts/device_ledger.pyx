@@ -1,4 +1,4 @@
-"""Keep the devices of one resource on one machine: the doors of `alignup.core.amounts.device_allocation` for Python.
+"""Keep the devices of one resource on one machine: the Python interface to `alignup.core.amounts.device_allocation`.
 
 A set of devices is an int: bit i is the i-th device of the inventory. Ids, pods and plugins are known to
 `alignup.providers.devices`.

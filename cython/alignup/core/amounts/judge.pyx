@@ -99,15 +99,15 @@ cdef void start_trial(Trial* trial, const NodeRow* row, int policy) noexcept nog
     trial.copied_cpu = trial.copied_memory = trial.reuses_cpus = False
     trial.copied_devices = trial.reuses_devices = 0
     trial.holders = trial.counts = 0
-    trial.sums_only = trial.policy == POLICY_NONE and not pod.hands_on and (
+    trial.sums_only = trial.policy == POLICY_NONE and not pod.is_reusable and (
         row.cpu == NULL
         or not (row.cpu.layout.irregular or row.cpu.layout.distributes or row.cpu.layout.full_pcpus_only)
     )
-    trial.counts_cpus = row.cpu != NULL and not pod.hands_on and not (
+    trial.counts_cpus = row.cpu != NULL and not pod.is_reusable and not (
         row.cpu.layout.sockets or row.cpu.layout.irregular
         or (row.cpu.layout.full_pcpus_only and row.cpu.layout.split_cores)
     )
-    trial.repeats = not pod.hands_on and (
+    trial.repeats = not pod.is_reusable and (
         row.cpu == NULL or (trial.counts_cpus and not row.cpu.layout.full_pcpus_only and not row.cpu.layout.distributes)
     )
     trial.cpus_left = 0 if row.cpu == NULL else row.cpu.free_in_all
@@ -128,7 +128,7 @@ cdef void judge(Trial* trial, const NodeRow* row, int policy, Answer* answer) no
     answer.affinity = answer.asked = 0
     answer.aligned = answer.preferred = False
     answer.outcome = UNDECIDED
-    if row.asks_itself:
+    if row.needs_node:
         return
     if policy > POLICY_NONE and policy != row.policy:
         if row.policy != POLICY_NONE or (row.upper_bound and row.nodes > NARROW_NODES):
@@ -140,14 +140,14 @@ cdef void judge(Trial* trial, const NodeRow* row, int policy, Answer* answer) no
     judge_containers(trial, answer)
 
 
-cdef bint falls_short(const Trial* trial) noexcept nogil:
+cdef bint total_too_small(const Trial* trial) noexcept nogil:
     """Return whether some container will get nothing for sure, as the node has too little for all of them together.
 
     Only where no policy can refuse one before that, and no other reason can come first.
     """
     cdef const Request* total = &trial.pod.total
     cdef int index, type
-    if trial.pod.containers < 2 or trial.pod.hands_on or trial.policy > POLICY_BEST_EFFORT:
+    if trial.pod.containers < 2 or trial.pod.is_reusable or trial.policy > POLICY_BEST_EFFORT:
         return False
     if trial.cpu != NULL and total.cpus:
         if trial.cpu.layout.full_pcpus_only:
@@ -179,7 +179,7 @@ cdef void judge_containers(Trial* trial, Answer* answer) noexcept nogil:
     cdef bint last
     cdef int index = 1
     answer.aligned = answer.preferred = trial.policy != POLICY_NONE
-    answer.outcome = UNEXPECTED_ADMISSION_ERROR if falls_short(trial) else ADMITTED
+    answer.outcome = UNEXPECTED_ADMISSION_ERROR if total_too_small(trial) else ADMITTED
     if by_pod and answer.outcome == ADMITTED:
         answer.outcome = decide(trial, &pod.requests[0], &offers, &hint)
         note_hint(trial, &pod.requests[0], &hint, answer)
@@ -189,7 +189,7 @@ cdef void judge_containers(Trial* trial, Answer* answer) noexcept nogil:
         last = index == pod.containers
         index += 1
         if not by_pod:
-            if takes_again(trial, request, last, answer):
+            if place_like_earlier(trial, request, last, answer):
                 continue
             answer.outcome = decide(trial, request, &offers, &hint)
             if answer.outcome != ADMITTED:
@@ -234,11 +234,11 @@ cdef inline bint has_memory_left(const Trial* trial, const Request* request, int
     return True
 
 
-cdef bint takes_again(Trial* trial, const Request* request, bint last, Answer* answer) noexcept nogil:
-    """Give a container what one before it would get that asked the same, from a single NUMA node, as counts.
+cdef bint place_like_earlier(Trial* trial, const Request* request, bint last, Answer* answer) noexcept nogil:
+    """Place a container like an earlier one with the same request, on a single NUMA node, by counts alone.
 
-    What containers take leaves fewer of the nodes that all providers prefer, and none that is better than these. Return
-    False where none is left, or it takes a closer look.
+    Allocations only reduce the set of nodes that all providers prefer, and never add a better one. Return False if no
+    such node is left, and a full decision is needed.
     """
     cdef uint64_t* singles = &trial.singles[request.same_as - 1]
     cdef uint64_t mask
@@ -311,7 +311,7 @@ cdef void collect_offers(const Trial* trial, const Request* request, Offers* off
     """Describe every list of hints that takes part in the merge; providers without a preference do not change it."""
     cdef int index
     offers.count = 0
-    offers.spoiled = offers.has_memory = False
+    offers.has_impossible = offers.has_memory = False
     if trial.cpu != NULL and request.cpus:
         offer_cpus(trial, request, offers)
     for index in range(request.resources):
@@ -337,7 +337,7 @@ cdef void offer_cpus(const Trial* trial, const Request* request, Offers* offers)
         must = add_reusable(state, trial.reusable_cpus, offer.counted, &total)
         offer.by_node = must == 0
     if total < request.cpus:
-        offers.spoiled = True
+        offers.has_impossible = True
         return
     offer.request = request.cpus
     offer.universe = state.layout.universe
@@ -404,7 +404,7 @@ cdef void offer_devices(const Trial* trial, const Request* request, int index, O
     if not layout.universe:
         return
     if state.free_in_all + (reusable_in(trial, resource) if reuses else 0) < request.count[index]:
-        offers.spoiled = True
+        offers.has_impossible = True
         return
     offer.by_node = layout.single_places and not reuses
     offer.request = request.count[index]
@@ -418,7 +418,7 @@ cdef void offer_devices(const Trial* trial, const Request* request, int index, O
         offer.amounts = state.free if layout.in_order else counted_by_node(state, offer.counted)
         offer.singles = nodes_with(offer.amounts, layout.nodes, offer.request) & layout.universe
         if not offer.singles and sum_of_all(offer.amounts, layout.nodes) < offer.request:
-            offers.spoiled = True  # the others are near to no node, so that no mask has enough
+            offers.has_impossible = True  # the others are near to no node, so that no mask has enough
             return
     offer.preferred_singles = offer.singles if offer.size == 1 else 0
     offers.count += 1
@@ -507,7 +507,7 @@ cdef int families_of(const Trial* trial, const Request* request, const Offers* o
         if not family_of(trial, &offers.offer[index], &families[count]):
             make_impossible(&families[count])
         count += 1
-    if offers.spoiled:
+    if offers.has_impossible:
         make_impossible(&families[count])
         count += 1
     if offers.has_memory:
@@ -592,7 +592,7 @@ cdef Outcome decide(const Trial* trial, const Request* request, Offers* offers, 
     if trial.policy == POLICY_NONE:
         return ADMITTED
     collect_offers(trial, request, offers)
-    if offers.spoiled:
+    if offers.has_impossible:
         if trial.policy != POLICY_BEST_EFFORT:
             return TOPOLOGY_AFFINITY_ERROR
         return decide_merged(trial, request, offers, hint)
@@ -633,7 +633,7 @@ cdef Outcome decide_merged(const Trial* trial, const Request* request, const Off
         return UNDECIDED
     if not can_merge_amounts(trial, offers):
         return decide_listed(trial, request, offers, hint)
-    size = 0 if offers.spoiled else common_size(offers)
+    size = 0 if offers.has_impossible else common_size(offers)
     best.mask = common_mask(trial, offers, size, trial.row.distances) if size > 1 else 0
     if best.mask:
         hint.holds_memory = offers.has_memory
@@ -756,9 +756,10 @@ cdef Outcome allocate_devices(
             return UNEXPECTED_ADMISSION_ERROR
         return ADMITTED
     if not layout.words:
-        return take_counted_devices(trial, resource, request.count[index], hint, request.hands_on)
+        return take_counted_devices(trial, resource, request.count[index], hint, request.is_reusable)
     if (
-        layout.in_order and layout.any_healthy and not trial.pod.hands_on and not hint.anywhere and is_single(hint.mask)
+        layout.in_order and layout.any_healthy and not trial.pod.is_reusable
+        and not hint.anywhere and is_single(hint.mask)
         and trial.devices[resource].free[lowest(hint.mask)] >= request.count[index]
     ):
         own_devices(trial, resource)
@@ -777,12 +778,12 @@ cdef Outcome allocate_devices(
         return ADMITTED
     own_devices(trial, resource)
     mark_devices(&trial.device_copies[resource], chosen, True)
-    if request.hands_on and not reuses:
+    if request.is_reusable and not reuses:
         memset(reusable, 0, layout.words * sizeof(uint64_t))
         trial.reuses_devices |= (<uint64_t>1) << resource
-    if request.hands_on or reuses:
+    if request.is_reusable or reuses:
         for word in range(layout.words):
-            reusable[word] = reusable[word] | chosen[word] if request.hands_on else reusable[word] & ~chosen[word]
+            reusable[word] = reusable[word] | chosen[word] if request.is_reusable else reusable[word] & ~chosen[word]
     return ADMITTED
 
 
@@ -795,13 +796,13 @@ cdef inline void own_devices(Trial* trial, int resource) noexcept nogil:
 
 
 cdef Outcome take_counted_devices(
-    Trial* trial, int resource, int64_t count, const Hint* hint, bint hands_on
+    Trial* trial, int resource, int64_t count, const Hint* hint, bint is_reusable
 ) noexcept nogil:
     """Take devices of which only counts are known; where these do not tell from where, nothing is certain any more."""
     cdef int node = 0 if hint.anywhere else lowest(hint.mask)
     if trial.devices[resource].free_in_all < count:
         return UNEXPECTED_ADMISSION_ERROR
-    if hint.anywhere or not is_single(hint.mask) or hands_on or trial.devices[resource].free[node] < count:
+    if hint.anywhere or not is_single(hint.mask) or is_reusable or trial.devices[resource].free[node] < count:
         return UNDECIDED
     own_devices(trial, resource)
     take_count(trial, resource, node, count)
@@ -819,7 +820,7 @@ cdef inline void own_cpus(Trial* trial) noexcept nogil:
 cdef Outcome take_counted_cpus(Trial* trial, const Request* request, const Hint* hint) noexcept nogil:
     """Take CPUs of which only counts are known, in the manner of `take_counted_devices`."""
     cdef int node = 0 if hint.anywhere else lowest(hint.mask)
-    if hint.anywhere or not is_single(hint.mask) or request.hands_on or trial.cpu.free[node] < request.cpus:
+    if hint.anywhere or not is_single(hint.mask) or request.is_reusable or trial.cpu.free[node] < request.cpus:
         return UNDECIDED
     own_cpus(trial)
     take_count(trial, -1, node, request.cpus)
@@ -876,19 +877,19 @@ cdef Outcome allocate_cpus(Trial* trial, const Request* request, const Hint* hin
         return ADMITTED
     own_cpus(trial)
     mark_cpus(&trial.cpu_copy, chosen, True)
-    note_reusable_cpus(trial, request.hands_on, chosen)
+    note_reusable_cpus(trial, request.is_reusable, chosen)
     return ADMITTED
 
 
-cdef void note_reusable_cpus(Trial* trial, bint hands_on, const uint64_t* chosen) noexcept nogil:
+cdef void note_reusable_cpus(Trial* trial, bint is_reusable, const uint64_t* chosen) noexcept nogil:
     """Leave the CPUs of an init container that ends to the containers after it, but no others."""
     cdef int word, words = trial.cpu.layout.groups.words
-    if hands_on and not trial.reuses_cpus:
+    if is_reusable and not trial.reuses_cpus:
         memset(trial.reusable_cpus, 0, words * sizeof(uint64_t))
         trial.reuses_cpus = True
     if trial.reuses_cpus:
         for word in range(words):
-            if hands_on:
+            if is_reusable:
                 trial.reusable_cpus[word] |= chosen[word]
             else:
                 trial.reusable_cpus[word] &= ~chosen[word]
@@ -932,7 +933,7 @@ cdef Outcome allocate_memory(Trial* trial, const Request* request, const Hint* h
         copy_memory(&trial.memory_copy, trial.memory, trial.memory_block)
         trial.memory = &trial.memory_copy
         trial.copied_memory = True
-    if is_single(mask) and not trial.pod.hands_on:
+    if is_single(mask) and not trial.pod.is_reusable:
         take_memory_alone(trial, request, lowest(mask))
         return ADMITTED
     return take_memory_of(trial, request, mask)
@@ -941,8 +942,8 @@ cdef Outcome allocate_memory(Trial* trial, const Request* request, const Hint* h
 cdef inline uint64_t lone_node(Trial* trial, const Request* request) noexcept nogil:
     """Return the mask of the lowest NUMA node that has a container's memory by itself; 0: none has.
 
-    Nothing is narrower, or preferred before the lowest. What containers take leaves fewer such nodes, so that one that
-    asks what an earlier one asked looks only at those that were left for that one.
+    No mask is narrower, and of single nodes the lowest is preferred. Allocations only reduce the number of such nodes,
+    so a container with the request of an earlier one looks only at the nodes that were left for the earlier one.
     """
     cdef uint64_t* lone = &trial.lone[request.same_as - 1]
     cdef MemoryRequest memory
@@ -1000,7 +1001,7 @@ cdef Outcome take_memory_of(Trial* trial, const Request* request, uint64_t mask)
     taking.taken = trial.taken + trial.holders * trial.memory.layout.types * trial.row.nodes
     memset(taking.taken, 0, trial.memory.layout.types * taking.nodes * sizeof(int64_t))
     take_memory(&trial.memory_copy, &memory, trial.donors, trial.holders, taking)
-    if request.hands_on:
+    if request.is_reusable:
         trial.donors[trial.holders] = taking
         trial.holders += 1
     return ADMITTED

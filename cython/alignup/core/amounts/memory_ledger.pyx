@@ -1,4 +1,4 @@
-"""Keep one machine's memory as amounts: the doors of `alignup.core.amounts.memory_allocation` for Python.
+"""Keep one machine's memory as amounts: the Python interface to `alignup.core.amounts.memory_allocation`.
 
 A ledger knows NUMA nodes, types and bytes. Pods and containers are known to `alignup.providers.memory`.
 """

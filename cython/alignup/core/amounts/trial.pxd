@@ -38,7 +38,7 @@ cdef struct Request:
     int resources
     int resource[MOST_RESOURCES]
     int64_t count[MOST_RESOURCES]
-    bint hands_on           # an init container that ends: later ones take over what it got
+    bint is_reusable        # an init container that ends: later ones take over what it got
     int same_as             # the number of the first container of the pod that requests the same
 
 
@@ -48,7 +48,7 @@ cdef struct PodRequest:
     int resources
     int resource[MOST_RESOURCES]    # numbers of the cluster
     int containers
-    bint hands_on                   # some container does
+    bint is_reusable                # some container does
     Request total                   # of all containers together, if none hands anything on
     Request* requests               # [1 + containers], the pod as a whole first
 
@@ -58,7 +58,7 @@ cdef struct NodeRow:
     int nodes
     int policy
     bint pod_scope
-    bint asks_itself                # nothing here can judge it: providers of users, plugins, more than 8 NUMA nodes
+    bint needs_node                 # nothing here can judge it: providers of users, plugins, more than 8 NUMA nodes
     bint upper_bound                # amounts are all that is known: its admissions are not certain
     const int64_t* changes          # see `alignup.core.amounts.changes`; NULL: the node never changes
     const int64_t* distances        # sum of the distances within each mask; NULL: they do not count
@@ -87,7 +87,7 @@ cdef struct Answer:
 
 
 cdef struct Counted:
-    # CPUs, or devices of a resource, of one NUMA node, of which it is not settled yet which ones were taken.
+    # A number of CPUs, or of devices of a resource, taken from one NUMA node; which ones is chosen later.
     int resource                    # of the pod's; -1: CPUs, -2: settled by now
     int node
     int64_t count
@@ -113,7 +113,8 @@ cdef struct Trial:
     bint counts_cpus
     int counts                      # entries of `counted`
     Counted* counted                # [containers * (1 + resources)]
-    # What a container got from a single NUMA node, one that asks the same can get as a count, too. See `takes_again`.
+    # What a container got from a single NUMA node, one with the same request can get as a count, too: see
+    # `place_like_earlier`.
     bint repeats
     uint64_t* singles               # [containers] `Hint.singles`, by the first container that asks the same
     uint64_t* lone                  # [containers] the nodes that had a container's memory alone, likewise
@@ -160,7 +161,7 @@ cdef struct Offer:
 cdef struct Offers:
     int count                       # without memory's
     Offer offer[1 + MOST_RESOURCES]
-    bint spoiled                    # some list is empty: nothing is preferred
+    bint has_impossible             # some list is empty: nothing is preferred
     bint has_memory                 # the memory manager offers some mask, the same ones for each type
     MemoryRequest memory
     int memory_size

@@ -353,7 +353,7 @@ cdef class _Search:
 
     # taking a device and giving it back
 
-    cdef bint push_forgetful(self, Py_ssize_t constraint, Py_ssize_t way, Py_ssize_t device) noexcept nogil:
+    cdef bint push_distinct_1_36(self, Py_ssize_t constraint, Py_ssize_t way, Py_ssize_t device) noexcept nogil:
         """Add a device to a distinctAttribute as 1.36 does: it is compared with the last device of each request."""
         cdef Py_ssize_t request, word
         cdef int32_t *last = self.last_device + constraint * self.requests
@@ -447,7 +447,7 @@ cdef class _Search:
             if not self.covers[constraint * self.ways + way]:
                 continue
             if not (
-                self.push_forgetful(constraint, way, device)
+                self.push_distinct_1_36(constraint, way, device)
                 if self.forgets and self.is_distinct[constraint]
                 else self.push(constraint, device)
             ):

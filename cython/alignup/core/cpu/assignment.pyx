@@ -39,10 +39,10 @@ cdef int pack(
 ) noexcept nogil:
     """Take `count` of the free CPUs, on as few groups as possible; return how many, 0 if there are too few.
 
-    On a machine whose sockets, or cores, differ in size there may be CPUs among them that are not free: one that is
-    larger than the average counts as wholly free, and is taken whole, when as many of its CPUs are free as the
-    average has. The kubelet does so, and may give away reserved CPUs, and even CPUs of somebody else, or count some
-    twice and give fewer than asked for. Here it is reserved CPUs at most.
+    On a machine whose sockets, or cores, differ in size the result may include CPUs that are not free: a group larger
+    than the average counts as wholly free, and is taken whole, when as many of its CPUs are free as an average group
+    has. This follows the kubelet, which may thereby give away reserved CPUs or another container's, or count CPUs twice
+    and give too few. Here the result may include reserved CPUs at most.
 
     Args:
         groups: the machine.

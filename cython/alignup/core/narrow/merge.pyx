@@ -203,8 +203,8 @@ cdef void reach(const Family* families, int count, int nodes, uint64_t* reached)
 cdef Best merge_families(const Family* families, int count, int nodes, const int64_t* distances) noexcept nogil:
     """Return the best result of the product of `count` lists on a machine of `nodes` nodes.
 
-    Where nothing is preferred the size comes first: nearest to that of the neediest list's smallest mask from
-    below, then above it.
+    Where nothing is preferred, size decides first. The wanted size is the largest of the lists' smallest sizes: it is
+    tried first, then smaller sizes downwards, then larger ones upwards.
     """
     cdef uint64_t reached[4]
     cdef uint64_t full = all_nodes(nodes)

@@ -315,9 +315,9 @@ cdef int most_left_out_by(
 cdef bint can_leave_out(void* context, int undecided, int more) noexcept nogil:
     """Return False if the lists certainly cannot leave out so many more of the undecided candidates.
 
-    One list has one division, so that its slack says it. Among several lists the division so far is one of many, and
-    what it leaves of each slack says nothing; what the whole lists could leave out, those left out before among it,
-    does.
+    With one list there is only one division, so its remaining slack decides. With several lists the present division is
+    one of many, so its remaining slack proves nothing; the bound is what the lists could leave out from the start,
+    including the candidates left out already.
     """
     cdef const Partition* partition = <const Partition*>context
     cdef uint64_t candidates = all_nodes(undecided)

@@ -4,11 +4,11 @@ Candidates are decided from the highest node down, "leave out" before "take". Se
 value: of two sets that first differ at some node, the one without it comes first and is the lower one. The first
 set that will do is therefore the lowest.
 
-Interchangeable nodes form classes, and only the lowest nodes of a class are ever taken: whoever takes a node is
-forced to take all lower ones of its class. Any set can be exchanged for the one that takes as many of each class
-from the lowest up, which meets the same demands, costs the same and has the lowest value, so that nothing is lost. A
-walk meets each vector of counts a class once: about a hundred on a machine of 2 + 32 nodes. Where distances count,
-the order of value is not that of cost: all vectors of one size are then looked at, if there are not too many.
+Interchangeable nodes form classes, and only the lowest nodes of a class are ever taken: taking a node forces taking all
+lower nodes of its class. Any set can be exchanged for the one that takes as many of each class from the lowest up,
+which meets the same demands, costs the same and has the lowest value, so that nothing is lost. A walk meets each vector
+of counts a class once: about a hundred on a machine of 2 + 32 nodes. Where distances count, the order of value is not
+that of cost: all vectors of one size are then looked at, if there are not too many.
 
 Machines without classes are left to the bounds: a branch ends when even the largest weights among the undecided
 nodes cannot reach a demand, when it must cost more than the target, or when the nodes to leave out cannot be left

@@ -32,7 +32,7 @@ class Row:
         devices: dict[str, DeviceLedger],
         distances: Distances | None,
         prefer_closest: bool = False,
-        asks_itself: bool = False,
+        needs_node: bool = False,
         upper_bound: bool = False,
         changes: Changes | None = None,
     ) -> None: ...
@@ -76,7 +76,7 @@ class Board:
         score: npt.NDArray[np.float64],
         exact: npt.NDArray[Any],
         *,
-        at_rest: bool = False,
+        locks_held: bool = False,
     ) -> list[int]: ...
     def score(self, job: Job, index: int, strategy: int, hints: list[int | None]) -> float: ...
 

@@ -1,8 +1,8 @@
 """Says in one plain sentence why a pod was refused, and names the resources to blame.
 
 Which resources are to blame is found in `alignup.topology_manager.refusal_message`; the amounts are those of the moment
-of the refusal. Without the resources that one cause names the pod is tried again for the next cause, so the container
-passes, or the pod as a whole does, if none of the resources named were requested.
+of the refusal. To find the next cause, the pod is tried again without the resources that this cause names. So the
+container, or the pod as a whole, would pass if it requested none of the resources named.
 """
 
 from __future__ import annotations

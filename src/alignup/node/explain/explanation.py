@@ -187,14 +187,14 @@ class Explanation(Record):
     """For pictures."""
 
     @property
-    def told_steps(self) -> tuple[Step, ...]:
+    def relevant_steps(self) -> tuple[Step, ...]:
         """The decisions that matter: of a refusal the one that refused, else all of them."""
         return self.steps if self.admitted else self.steps[-1:]
 
     @property
     def resources(self) -> tuple[ResourcePart, ...]:
         """What was asked for: of a refusal, in the decision that refused; else in all of them."""
-        return tuple(part for step in self.told_steps for part in step.resources)
+        return tuple(part for step in self.relevant_steps for part in step.resources)
 
     @property
     def neighbours(self) -> tuple[ContainerHolding, ...]:

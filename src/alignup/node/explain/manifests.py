@@ -1,6 +1,6 @@
 """Writes the manifest of a pod from its record, and manifests of the same pod with other requests.
 
-A record has no manifest any more; the one that is written is read into an equal record, or there is none.
+A record does not keep its manifest. A written manifest is returned only if reading it gives an equal record.
 """
 
 from __future__ import annotations

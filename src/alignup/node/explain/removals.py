@@ -33,7 +33,7 @@ MOST_PAIRED: Final = 256
 """On a node of more pods no pairs are looked for."""
 MOST_ORDERS: Final = 5
 MOST_SPARED: Final = 24
-"""Of a large set only so many pods are tried again without: a suggestion to remove a hundred pods is no help."""
+"""At most this many pods of a large set are tested for being unnecessary: removing a hundred pods is no help."""
 NAMES_SHOWN: Final = 6
 NO_NUMA_NODE: Final = -1
 """Stands for the id of a NUMA node where a device is near to none."""

@@ -116,7 +116,7 @@ def _parts(explanation: Explanation) -> Iterator[Element]:
     if explanation.suggestions:
         yield heading("What would help", 3)
         yield listed([one.text for one in explanation.suggestions])
-    for step in explanation.told_steps:
+    for step in explanation.relevant_steps:
         yield from _step_parts(step)
     if holdings.memory_groups:
         yield listed([words.group_in_words(one) for one in explanation.before.memory_groups])

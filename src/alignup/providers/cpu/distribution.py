@@ -240,8 +240,7 @@ def _hand_out(
     if taken.bit_count() != count:
         names = ", ".join(str(nodes[i].id) for i in plan.nodes)
         raise AllocationError(
-            f"NUMA nodes {names} were to give {plan.share} CPUs each and {count} together, "
-            f"and have given {taken.bit_count()}",
+            f"expected {count} CPUs, {plan.share} from each of NUMA nodes {names}, got {taken.bit_count()}",
             resources=("cpu",),
         )
     return taken

@@ -74,7 +74,7 @@ class Pairing:
     def choose(
         self, pools: Mapping[str, DevicePool], chosen: dict[str, int], reusable: Mapping[str, int], mask: int | None
     ) -> None:
-        """Replace devices that were chosen resource by resource by such as are near to each other.
+        """Replace devices that were chosen separately for each resource with devices that are near each other.
 
         Args:
             pools: the devices of each resource.

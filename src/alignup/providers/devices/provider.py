@@ -1,7 +1,7 @@
 """The device manager as a hint provider: which devices of every plugin's resource a container gets.
 
-It decides as the kubelet does. Where a resource's devices are and which of them is next is known to
-`alignup.providers.devices.inventory`; here is who holds them.
+It decides as the kubelet does. `alignup.providers.devices.inventory` keeps where a resource's devices are and picks the
+next one; this module keeps which containers hold them.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class DeviceProvider:
         Args:
             resource: the resource, which may be a new one.
             devices: all that its plugin reports.
-            plugin: who is asked from now on which of them go well together; None: who was asked before.
+            plugin: the plugin to ask from now on which devices go well together; None: the earlier one.
 
         Raises:
             InputError: a device id comes twice; nothing changed.
@@ -168,7 +168,7 @@ class DeviceProvider:
         if not container.devices:
             return
         if chosen := self._chosen(container, affinity, entry):
-            self._keep(pod.uid, container.name, chosen, hands_on=container.is_init and not container.is_sidecar)
+            self._keep(pod.uid, container.name, chosen, is_reusable=container.is_init and not container.is_sidecar)
 
     def _chosen(self, container: Container, affinity: TopologyHint, entry: _PodDevices) -> dict[str, int]:
         """Return the devices of each resource that a container does not hold yet; its pod has `entry`.
@@ -255,17 +255,17 @@ class DeviceProvider:
         ids, preference = self._machine.numa_node_ids, self._preferences.get(resource)
         return DevicePool(resource, devices, ids, gone, preference, over_all_nodes=self._over_all_nodes)
 
-    def _keep(self, pod_uid: str, container_name: str, chosen: Mapping[str, int], *, hands_on: bool = False) -> None:
+    def _keep(self, pod_uid: str, container_name: str, chosen: Mapping[str, int], *, is_reusable: bool = False) -> None:
         """Mark devices as given to a container, and as reusable or not by the pod's later ones.
 
         Other containers of the pod may hold some of them too.
         """
         entry = self._pods.get(pod_uid, _NOTHING)
         reusable = entry.reusable
-        if hands_on or reusable:
+        if is_reusable or reusable:
             reusable = dict(reusable)
             for resource, bits in chosen.items():
-                if hands_on:
+                if is_reusable:
                     reusable[resource] = reusable.get(resource, 0) | bits
                 elif resource in reusable:
                     reusable[resource] &= ~bits

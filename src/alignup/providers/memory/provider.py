@@ -63,9 +63,9 @@ class MemoryProvider:
     As in the kubelet, a NUMA node on which a container sat alone stays out of its group until nobody uses that node,
     even if the container was refused later on.
 
-    One difference from kubelets since 1.32 is meant: a release gives every byte back to the node it came from. These
-    take it off the lowest nodes of the mask, which can be another container's memory once one sat alone on a node of a
-    group; they then count that as free, and lose as much elsewhere. Older ones are followed in this, too.
+    One difference from kubelets since 1.32 is deliberate: a release returns every byte to the node it came from. Those
+    kubelets return it to the lowest nodes of the mask; once a container sat alone on a node of a group, that can free
+    another container's memory there, and lose as much elsewhere. Older kubelets are followed in this, too.
 
     Args:
         machine: the machine whose memory is given away.
@@ -292,8 +292,8 @@ class MemoryProvider:
     def shares(self, pod_uid: str, container_name: str) -> dict[str, dict[int, int]]:
         """Return by type the bytes that the container holds on each node of its set, by kernel node id.
 
-        Of the containers of a pod that has memory as a whole, the first one that shares tells what they share, init
-        containers that end tell nothing, and the empty name tells what is left.
+        In a pod that has memory as a whole, the memory that containers share is listed for the first of them only, init
+        containers that end have no entry, and the empty name has the memory that is left.
         """
         if pod_uid in self._pod_parts:
             return self._pod_shares(pod_uid).get(container_name, {})
@@ -501,10 +501,10 @@ def _ties(
 
 
 def _lacking(accounts: Mapping[str, MemoryAccount]) -> dict[str, MemoryAccount]:
-    """Return the types that are too much by themselves; all where none is.
+    """Return the types whose request cannot be met even alone; all types if there is none.
 
-    Too much is more than is free on all nodes together; where no type is, what no set of nodes that may be used
-    together can hold.
+    Those are the types with less free on all nodes together than requested; if there is none, those that no set of
+    nodes which may be used together can hold.
     """
     scarce = {kind: one for kind, one in accounts.items() if _is_scarce(one)}
     # a lone type has no hints to look at; beyond 16 NUMA nodes there can be too many to count

@@ -46,13 +46,13 @@ def full_row(policy=RESTRICTED):
     return row(policy=policy, cpu=cpus(4, 4), memory=memory(), devices={"gpu": devices()}, distances=NEAR)
 
 
-def asking(cpus=0, memory=0, gpus=0, *, containers=1, hands_on=False):
+def asking(cpus=0, memory=0, gpus=0, *, containers=1, is_reusable=False):
     """Return the requests of a pod of equal containers, the pod's own first."""
 
     def one(times=1):
         sizes = (("memory", memory * times),) if memory else ()
         counts = (("gpu", gpus * times),) if gpus else ()
-        return cpus * times, sizes, counts, hands_on
+        return cpus * times, sizes, counts, is_reusable
 
     return [one(containers), *[one() for _ in range(containers)]]
 

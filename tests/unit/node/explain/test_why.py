@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from alignup.cluster.reasons import told_by
+from alignup.cluster.reasons import short_cause
 from alignup.errors import AllocationError, InputError, PodExistsError
 from alignup.kubernetes.pod import Pod
 from alignup.machine.catalog import catalog_entries
@@ -153,7 +153,7 @@ def test_the_resources_that_a_users_provider_names_are_blamed(policy, named, bla
 
     assert node.explain(pod).blamed == blamed
     assert node.explain(pod).cause == "the office is full"
-    assert told_by(node, pod) == told
+    assert short_cause(node, pod) == told
     assert node.try_admit(pod).refusal.provider == "Seats"
 
 

@@ -81,13 +81,13 @@ def test_perfect_balance_that_is_found_last_is_kept():
 def test_a_wrong_memory_of_nodes_that_have_too_few_cpus_is_a_refusal():
     small = [[Core((12 + 2 * i + k,), 1) for k in range(2)] for i in range(7)]
     machine = machine_of([[Core((3 * i + k,), 0) for k in range(3)] for i in range(4)] + small)
-    with pytest.raises(AllocationError, match="NUMA nodes 0, 1, 2, 10 were to give 3 CPUs each and 12"):
+    with pytest.raises(AllocationError, match="expected 12 CPUs, 3 from each of NUMA nodes 0, 1, 2, 10"):
         spread(machine, "0-25", 12)
 
 
 def test_a_remainder_that_its_nodes_cannot_give_is_a_refusal_too():
     topology = cpu_topology(grid(1, 3))
-    with pytest.raises(AllocationError, match="have given 3"):
+    with pytest.raises(AllocationError, match="got 3"):
         _hand_out(topology, 0b111, 4, 0, topology.outer, Plan((0,), 2, (0,), 0), 1)
 
 
