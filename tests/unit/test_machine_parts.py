@@ -118,6 +118,8 @@ def test_devices_without_a_place_come_after_those_at_hand():
     inventory = {"x": [Device("far", (1,)), Device("anywhere", None), Device("near", (0,))]}
     (part,) = leasing.machine(nodes=2).split(1, cpus_per_part=2, devices={"x": 2}, inventory=inventory)
     assert part.devices["x"] == ("anywhere", "near")
+    (part,) = leasing.machine(nodes=2).split(1, cpus_per_part=2, devices={"x": 1}, inventory=inventory)
+    assert part.devices["x"] == ("near",)
 
 
 def test_devices_that_belong_together_stay_together():

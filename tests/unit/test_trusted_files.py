@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
 import stat
 
 import pytest
 
-from alignup.trusted_files import make_folders, open_own, open_plain, write_new
+from alignup.trusted_files import distrust, make_folders, open_own, open_plain, write_new
 
 
 def mode(path):
@@ -26,6 +28,22 @@ def test_all_that_is_made_is_private(tmp_path, umask):
     finally:
         os.umask(before)
     assert [mode(tmp_path / name) for name in ("", "a", "a/b", "a/b/file")] == [0o755, 0o700, 0o700, 0o600]
+
+
+@pytest.mark.parametrize(
+    ("name", "members", "is_trusted"),
+    [("me", [], True), ("me", ["me"], True), ("me", ["me", "other"], False), ("staff", [], False)],
+)
+def test_a_group_may_write_only_if_it_has_this_user_alone(tmp_path, monkeypatch, name, members, is_trusted):
+    gid = os.getegid() or 4242
+    me = pwd.struct_passwd(("me", "x", os.geteuid(), gid, "", "/", "/bin/sh"))
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: me)
+    monkeypatch.setattr(grp, "getgrgid", lambda _: grp.struct_group((name, "x", gid, members)))
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    os.chown(folder, -1, gid)
+    folder.chmod(0o770)
+    assert distrust(folder / "file") == ("" if is_trusted else f"other users may write to {folder}")
 
 
 def test_a_folder_cannot_be_made_beneath_a_file(tmp_path):

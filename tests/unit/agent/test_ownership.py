@@ -147,11 +147,11 @@ def test_the_file_says_so_again_if_somebody_removes_it(file, socket, ownership):
 
 
 def test_what_was_given_from_a_removed_file_is_the_agents(file, socket, ownership):
-    """Nothing told of an agent: its journal was removed too."""
+    """Nothing told of an agent: its journal was removed too. What the dead had may be others' by now."""
     ownership.take_over(MACHINE, socket, pytest.fail)
     file.path.unlink()
     ownership.journal.unlink()
-    put(file, leasing.record("beside"))
+    put(file, leasing.record("beside"), dead("ended"))
     assert [lease.name for lease in ownership.look()] == ["beside"]
     assert file.agent() == str(socket)
     assert ownership.look() == ()

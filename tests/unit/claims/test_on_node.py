@@ -101,6 +101,13 @@ def test_devices_are_the_schedulers_and_held_until_the_pod_goes() -> None:
     assert ids(at, "default/p3") == ["d1"]
 
 
+def test_a_pod_that_comes_back_under_its_name_has_devices_of_its_own() -> None:
+    at = node([slice_of([1, 0]), class_of(), template()])
+    for uid in ("old", "new"):
+        assert at.admit(pod().renamed(uid=uid))
+    assert (ids(at, "old"), ids(at, "new")) == (["d0"], ["d1"])
+
+
 def test_a_claim_that_is_there_by_itself_is_shared_by_the_pods_that_name_it() -> None:
     at = node([slice_of([1, 0]), class_of(), claim_named("mine")])
     for name in ("a", "b"):

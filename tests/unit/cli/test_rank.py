@@ -12,9 +12,13 @@ from click.testing import CliRunner
 from alignup import cluster
 from alignup.cli.options import POLICIES, STRATEGIES
 from alignup.cli.program import program
+from alignup.cluster.evictions import Rules
 from alignup.errors import InputError
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.machine_parts import LAYOUTS
+from alignup.node import Node
+from alignup.scheduler import ask as scheduler_ask
+from alignup.scheduler.ask import AskedCluster
 from cluster_files import TOPOLOGY, node_line, pod_manifest
 
 
@@ -57,6 +61,15 @@ def test_json_has_one_object_a_pod(files):
         # on NUMA node 1, whose CPUs are all free: half of them and a 32nd of the memory; the empty node gives node 0
         {"node": "full", "score": 73.4375, "numaNodes": [1], "preferred": True, "exact": True}
     ]
+
+
+def test_a_node_of_a_cluster_of_which_only_amounts_are_known_is_not_certain(files, monkeypatch):
+    _, pod = files
+    nodes = {name: Node.from_dict(json.loads(node_line(name))) for name in ("exact", "amounts")}
+    asked = AskedCluster(nodes, frozenset({"amounts"}), (), (), Rules({}, {}))
+    monkeypatch.setattr(scheduler_ask, "ask", lambda *_: asked)
+    (told,) = map(json.loads, run("rank", "--json", pod).output.splitlines())
+    assert {one["node"]: one["exact"] for one in told["best"]} == {"exact": True, "amounts": False}
 
 
 def test_nobody_admits(files, tmp_path):

@@ -16,7 +16,7 @@ from alignup.machine.device_inventory import Device
 from alignup.machine.machine import Machine
 from alignup.records import json_fields
 from kernel_trees import server
-from kubelet_faults import FAULTS, Place, mixed_groups, newer_format
+from kubelet_faults import FAULTS, MEMORY, Place, mixed_groups, newer_format
 from kubelet_files import CONFIG, EXAMPLE, guaranteed, write_node, write_root
 
 GPUS = {"nvidia.com/gpu": [Device(f"gpu{i}", (i % 2,)) for i in range(4)]}
@@ -61,6 +61,18 @@ def test_where_the_order_of_containers_decides_the_kubelet_may_not_start(place, 
 
 def test_a_newer_kubelet_takes_the_format_of_a_gate_that_is_off(place):
     newer_format(place)
+    assert check_node(FolderFiles(place.root), {"kubelet_version": "1.37"}) == []
+
+
+def test_of_a_pod_with_memory_as_a_whole_the_parts_of_its_containers_do_not_count(place):
+    def change(document):
+        (uid, containers), *_ = document["entries"].items()
+        blocks = [block for blocks in containers.values() for block in blocks]
+        document["podEntries"] = {uid: {"memoryBlocks": [dict(block) for block in blocks]}}
+        for block in blocks:
+            block["size"] -= 4096
+
+    place.edit(MEMORY, change)
     assert check_node(FolderFiles(place.root), {"kubelet_version": "1.37"}) == []
 
 

@@ -87,6 +87,7 @@ def own(root):
         ({"maps": "7f00 default anon=51800 N0=51200 N1=600 kernelpagesize_kB=4\n"}, ["memory"]),
         ({"maps": "7f00 default file=/lib mapped=512 N1=512 kernelpagesize_kB=4\n"}, []),
         ({"maps": "7f00 default huge anon=2 N1=2 kernelpagesize_kB=2048\n"}, ["memory"]),
+        ({"maps": "7f00 default file=/dev/hugepages/a huge dirty=2 N1=2 kernelpagesize_kB=2048\n"}, ["memory"]),
         ({"device": False}, ["device"]),
     ],
 )

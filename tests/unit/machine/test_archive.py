@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import tarfile
 
 import pytest
@@ -28,6 +29,15 @@ def test_what_is_written_is_read(tmp_path, suffix):
     if suffix == ".tar.xz":
         assert again.read_bytes() == path.read_bytes()
     assert sorted(one.name for one in tmp_path.iterdir()) == sorted([path.name, again.name])
+
+
+def test_what_a_link_leads_to_is_not_written_over(tmp_path):
+    precious = tmp_path / "precious"
+    precious.write_bytes(b"precious")
+    (tmp_path / f".x.tgz.{os.getpid()}").symlink_to(precious)
+    with pytest.raises(InputError, match=r"cannot write an archive .*: file exists"):
+        write_archive(tmp_path / "x.tgz", FILES, "an archive")
+    assert precious.read_bytes() == b"precious"
 
 
 def test_only_what_is_wanted_is_read_and_links_are_not_followed(tmp_path):

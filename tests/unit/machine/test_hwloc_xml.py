@@ -256,6 +256,14 @@ def test_the_encoding_is_utf8_whatever_the_document_says(encoding):
     assert machine_from_hwloc_xml(topology(head=head)).cpu_count == 1
 
 
+def test_the_only_numa_node_of_a_machine_is_not_that_of_its_devices():
+    """As the kernel has it."""
+    inside = node(0, 0x1, 4096) + cores(0x1) + element("PCIDev", None, pci_busid="0000:10:00.0", pci_type="0302")
+    xml = f'<topology version="2.0">{element("Machine", 0x1, inside)}</topology>'
+    (device,) = machine_from_hwloc_xml(xml.encode()).pci_devices
+    assert device.numa_node is None
+
+
 def test_bridges_and_links_are_read():
     """As `lstopo --of xml` writes them: the buses in hex, the speed in GB/s."""
     inner = element("PCIDev", None, pci_busid="0000:1b:00.0", pci_type="0302 [10de:2330]", pci_link_speed="63.015385")

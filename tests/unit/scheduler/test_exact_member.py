@@ -97,6 +97,17 @@ def test_a_report_that_never_comes_is_not_waited_for_for_ever() -> None:
     assert str(found.node.cpu.free_cpus) == "1-7"
 
 
+def test_a_report_that_lists_a_pod_that_was_waited_for_too_long_is_believed_again() -> None:
+    kubelet = EMPTY.copy()
+    kubelet.admit(watched("a", cpu=3).pod)
+    found = member(kubelet)
+    found.bind(watched("a", "n", cpu=3), 0)
+    found.gone("uid-a", 5)
+    assert found.expire(6)
+    assert found.report(holdings_of(kubelet))
+    assert str(found.node.cpu.free_cpus) == "4-7"
+
+
 def test_a_report_of_a_pod_that_nobody_bound_here_is_believed() -> None:
     kubelet = EMPTY.copy()
     kubelet.admit(watched("static", cpu=2, gpu=1).pod)

@@ -217,6 +217,24 @@ def test_a_waiting_pod_is_woken_once_when_a_node_can_take_it(answers) -> None:
     assert answers.woken(1) == ""
 
 
+def test_nobody_is_woken_for_a_node_whose_last_pods_have_no_certain_place(answers) -> None:
+    state = answers.state
+    held = empty().copy()
+    held.admit(watched("old", "exact-a", cpu=2).pod)
+    state.pod_seen(watched("old", "exact-a", cpu=2), 0)
+    state.report_seen(report("exact-a", described=description(), holdings=held), 0)
+    state.pod_seen(watched("new", "exact-a", cpu=2), 0)
+    state.pod_gone("uid-old", 0)
+    assert not answers.filter(watched("p", cpu=1), ["exact-a"], 0).passed
+    state.changed.intersection_update({"exact-a"})
+    assert state.changed
+    assert answers.woken(1) == ""
+    held.remove("uid-old")
+    held.admit(watched("new", "exact-a", cpu=2).pod)
+    state.report_seen(report("exact-a", described=description(), holdings=held), 0)
+    assert answers.woken(1) == "exact-a"
+
+
 def test_nobody_is_woken_by_a_change_that_lets_nobody_in(answers) -> None:
     state = answers.state
     state.pod_seen(watched("a", "exact-a", cpu=3), 0)
