@@ -54,3 +54,10 @@ def test_pods_that_ask_for_nothing_are_as_many_as_a_kubelet_runs():
 
 def test_what_no_node_has_fits_nowhere():
     assert replicas_that_fit([node()], pod(cpu="1", memory="1Mi", **{"a/gpu": "1"})) == [0]
+
+
+def test_a_pod_may_come_where_too_much_is_requested_of_what_it_does_not_request():
+    """Without a Static memory manager a kubelet admits more memory than there is."""
+    asked = node()
+    assert asked.admit(pod("old", cpu="1", memory="1Ti"))
+    assert replicas_that_fit([asked], pod(cpu="1")) == [6]

@@ -155,6 +155,21 @@ def test_hints_that_avoid_nodes_are_those_that_do_not_mix(case: Any, avoided: in
     assert hints_of((None, True), *offered).avoiding(avoided).pairs() == [(None, True), *expected]
 
 
+@pytest.mark.parametrize("numa_nodes", [5, 10])
+def test_a_node_that_is_avoided_and_may_only_be_used_alone_stays(numa_nodes: int) -> None:
+    hints = feasible_hints(numa_nodes, [], universe=0b11, preferred_size=1, alone=0b1_0000)
+
+    assert hints.avoiding(0b1_0000).pairs() == hints.pairs() == [(1, True), (2, True), (16, True), (3, False)]
+
+
+@pytest.mark.parametrize("numa_nodes", [5, 10])
+def test_no_hint_contains_nodes_that_may_not_be_used(numa_nodes: int) -> None:
+    hints = feasible_hints(numa_nodes, [(None, [1] * numa_nodes, 1)], universe=0b11, preferred_size=1)
+
+    assert hints.best_containing(0b10) == (0b10, True)
+    assert hints.best_containing(0b110) is None
+
+
 @pytest.mark.parametrize("numa_nodes", [2, 9, 30])
 def test_a_sample_has_no_negative_size(numa_nodes: int) -> None:
     hints = feasible_hints(numa_nodes, [], universe=(1 << numa_nodes) - 1, preferred_size=1)

@@ -60,6 +60,11 @@ def test_rounds(exclusive, single, expected):
     assert list(rounds(exclusive, BUSY, 0b1111, single=single)) == expected
 
 
+def test_a_node_with_pods_of_both_kinds_attracts_nobody():
+    occupancy = Occupancy(single=0b0011, multi=0b0110)
+    assert rounds("Required", occupancy, 0b1111, single=True) == (Avoidance(alone=0b1110), Avoidance(alone=0b0110))
+
+
 @pytest.mark.parametrize("single", [True, False])
 @pytest.mark.parametrize("exclusive", ["Required", "Preferred", ""])
 def test_an_empty_machine_leaves_everything(exclusive, single):

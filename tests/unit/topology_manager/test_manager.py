@@ -266,3 +266,12 @@ def test_what_is_no_policy_scope_or_provider_is_refused() -> None:
         TopologyManager(policy, None)
     with pytest.raises(TypeError, match="without topology_hints, pod_topology_hints, allocate, release"):
         TopologyManager(policy).add_provider(3)
+
+
+@pytest.mark.parametrize(("in_pod_order", "names"), [(True, ["a", "b"]), (False, ["b", "a"])])
+def test_a_copy_releases_containers_in_the_order_of_the_first(in_pod_order: bool, names: list[str]) -> None:
+    manager, provider = manager_of(Licences([2, 2]), in_pod_order=in_pod_order), Licences([2, 2])
+    manager.admit(pod_of("p", "a", "b"))
+    manager.copy((provider,)).remove("p")
+
+    assert provider.log == [("release", provider.name, name) for name in names]

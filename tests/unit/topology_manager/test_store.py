@@ -34,6 +34,18 @@ def test_nothing_is_known_of_others() -> None:
     assert store.pod_affinities("other") == {}
 
 
+def test_a_copy_is_independent() -> None:
+    """What comes to it or goes from it leaves the first as it was."""
+    store = store_of(a=hint(True, 0))
+    store.add_container("pod", "a", "id")
+    copy = store.copy()
+    copy.set("pod", "b", hint(True, 1))
+    copy.remove_container("id")
+
+    assert store.pod_affinities("pod") == {"a": hint(True, 0)}
+    assert copy.pod_affinities("pod") == {"b": hint(True, 1)}
+
+
 def test_a_forgotten_pod_is_gone_with_its_ids() -> None:
     """Other pods keep what they have; an id of the forgotten pod stands for nothing any more."""
     store = store_of(a=hint(True, 0))

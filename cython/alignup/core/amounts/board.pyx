@@ -643,7 +643,7 @@ cdef class Job:
     Args:
         board: the board.
         requests: the pod as a whole, then each of its containers, as (CPUs, ((type, bytes), ...),
-            ((resource, count), ...), hands on).
+            ((resource, count), ...), whether later containers reuse them).
         policy: the number of the policy that the pod brings; -1: none.
 
     Raises:
@@ -674,7 +674,6 @@ cdef class Job:
             return 0
         PyMem_Free(self.pod.requests)
         self.pod.requests = NULL
-        self.pod.is_reusable = False
         return self.read_pod(self.requests)
 
     cdef int read_pod(self, list requests) except -1:
@@ -691,6 +690,8 @@ cdef class Job:
         for place, name in enumerate(resources):
             self.pod.resource[<int>place] = known[name]
         self.pod.containers = len(requests) - 1
+        self.pod.is_reusable = False
+        memset(&self.pod.total, 0, sizeof(Request))
         self.pod.requests = <Request*>PyMem_Calloc(len(requests), sizeof(Request))
         if self.pod.requests is NULL:
             raise MemoryError

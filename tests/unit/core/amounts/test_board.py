@@ -123,6 +123,14 @@ def test_the_score_of_a_placement_is_that_of_judging():
                 assert board.score(job, 0, strategy, [hint]) == pytest.approx(got[4])
 
 
+def test_where_a_pod_may_be_anywhere_devices_near_to_no_node_count_in_the_score():
+    """It may get these as well: one of four devices is a quarter of what is free."""
+    one_has_a_node = DeviceLedger(DeviceInventory(2, [1, None, None, None], 0b1111, 4))
+    board = Board([row(policy=NONE, devices={"gpu": one_has_a_node})])
+    most_allocated = 2
+    assert judged(board, Job(board, asking(gpus=1)), most_allocated)[0][4] == pytest.approx(25)
+
+
 def test_amounts_by_node():
     """A device near to several NUMA nodes counts at each; what a node does not have is 0."""
     near_both = DeviceLedger(DeviceInventory(2, [3, 1, None], 0b111, 3))
@@ -376,3 +384,12 @@ def test_a_job_follows_what_later_nodes_bring():
     assert judged(board, job) == judged(board, Job(board, wanted))
     assert not judged(board, job)[0][0]
     assert board.score(job, 0, 0, [1]) == board.score(Job(board, wanted), 0, 0, [1])
+
+
+def test_a_pod_asks_for_no_more_once_a_node_has_brought_a_resource():
+    """Its containers together have what they need, as for a job that was made afterwards."""
+    board = Board([row(policy=BEST_EFFORT, cpu=cpus(4, 4)) for _ in range(2)])
+    job = Job(board, asking(3, containers=2))
+    board.replace(1, row(policy=BEST_EFFORT, cpu=cpus(4, 4), devices={"gpu": devices()}))
+    assert judged(board, job) == judged(board, Job(board, asking(3, containers=2)))
+    assert [one[0] for one in judged(board, job)] == [1, 1]

@@ -130,6 +130,13 @@ def test_a_copy_is_independent():
     assert pairs(other.hints(1)) == {0b10: True, 0b11: False}
 
 
+@pytest.mark.parametrize("nodes", [2, 10])
+def test_no_mask_is_near_to_a_device_that_is_taken_over_and_near_to_no_node(nodes):
+    made = ledger(nodes, places=(1, 0))
+    assert pairs(made.hints(1, reusable=0b01))[0b01]
+    assert pairs(made.hints(1, reusable=0b10)) == {}
+
+
 def test_an_inventory_tells_what_it_was_made_of():
     inventory = DeviceInventory(2, [1, None, 2, 0, 1], 0b00111, 4)
     assert inventory.places() == [(1, 0b10001), (2, 0b100), (0, 0b1010)]

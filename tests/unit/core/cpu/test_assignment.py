@@ -78,6 +78,9 @@ class TestSpread:
         assert taken(grid(2, 2, smt=2, sockets=2, split=True), "0-2,4-6", 4, spread=True) == "0-1,4-5"
         assert taken(grid(2, 2, smt=2, sockets=2, split=True), "1-6", 4, spread=True) == "1-2,4-5"
 
+    def test_the_fullest_of_the_sockets_in_a_node_gives_first(self):
+        assert taken(grid(1, 4, sockets=2), "0-1,3", 1, spread=True) == "3"
+
     def test_whole_groups_are_still_taken_whole(self):
         assert taken(grid(2, 2, sockets=2), "0-3", 3, spread=True) == "0-2"
 

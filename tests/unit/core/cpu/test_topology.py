@@ -70,6 +70,11 @@ def test_a_node_in_two_sockets_comes_once():
     assert [node.id for node in cpu_topology(shared).node_order(0b1111)] == [1, 0, 2]
 
 
+def test_nodes_with_as_many_free_cpus_come_by_id_though_another_socket_has_some_of_them():
+    parts = [[Core((0,), 0)], [Core((1,), 1)], [Core((2,), 0), Core((3,), 1)]]
+    assert [node.id for node in cpu_topology(machine_of(parts)).node_order(0b1010)] == [1, 2]
+
+
 def test_threads_can_share_a_topology():
     topology = cpu_topology(grid(8, 16, smt=2, sockets=2, split=True))
     free = topology.cpus & ~0xF0F0F0F

@@ -364,6 +364,27 @@ def test_a_list_may_leave_out_a_node_that_is_all_it_can_spare() -> None:
     assert Merger(9).merge(lists) == hint(False, *range(8))
 
 
+def test_a_mask_of_the_preferred_size_is_preferred_whatever_sockets_it_touches() -> None:
+    """With align-by-socket either is enough: that size, or as many sockets as nodes of that size take."""
+    sockets = [0b00_0000_1111, 0b00_1111_0000, 0b11_0000_0000]
+    hints = feasible_hints(
+        10,
+        [(None, [5, 1, 1, 1, 5, 1, 1, 1, 0, 0], 10)],
+        universe=(1 << 10) - 1,
+        preferred_size=2,
+        sockets=sockets,
+        preferred_sockets=1,
+    )
+    assert Merger(10).merge([hints]) == hint(True, 0, 4)
+    assert hints.best() == (0b1_0001, True)
+
+
+def test_a_described_mask_goes_before_a_higher_one_of_its_size_that_is_listed() -> None:
+    """Nodes that may be used alone only are listed beside those that combine freely."""
+    hints = feasible_hints(10, [(None, [1] * 10, 1)], universe=0b110, preferred_size=1, alone=1 << 9)
+    assert Merger(10).merge([hints]) == hint(True, 1)
+
+
 def test_a_small_stack_is_enough() -> None:
     """Threads may have less than the main one: what a search needs is not on the stack."""
     distances = [[10 if one == other else 20 + one * other % 7 for other in range(20)] for one in range(20)]

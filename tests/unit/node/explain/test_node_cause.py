@@ -48,6 +48,13 @@ def test_too_little_is_left_on_the_node() -> None:
     }
 
 
+def test_half_of_two_cores_is_worth_a_suggestion() -> None:
+    one = node()
+    assert one.admit(pod("c", "2"))
+
+    assert "request 1 cpu instead of 2" in {found.text for found in one.explain(pod(cpu="2")).suggestions}
+
+
 @given(
     cpu=st.integers(1, 30),
     memory=st.integers(1, 200),

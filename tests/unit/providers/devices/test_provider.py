@@ -353,3 +353,12 @@ def test_a_released_device_is_no_longer_kept_for_the_rest_of_the_pod():
     assert hints(made, 1, name="late") == {2: True, 3: False}
     made.allocate(whole, late, on(0))
     assert made.devices("u", "late") == {GPU: ("1",)}
+
+
+def test_what_an_init_container_left_is_taken_over_though_the_plugin_lists_it_elsewhere_by_then():
+    made = provider(0, 0, 0)
+    init, app = wish("i", 1, init=True), wish("a", 1)
+    made.allocate(pod(init, app), init, on(0))
+    made.update(GPU, gpus(0, 0, 0)[::-1])
+    made.allocate(pod(init, app), app, on(0))
+    assert made.devices("u", "i") == made.devices("u", "a") == {GPU: ("0",)}
