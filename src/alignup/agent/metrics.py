@@ -56,7 +56,7 @@ class AgentMetrics(Observer):
         self._admissions = AdmissionMetrics(self.registry)
         words = "The number of requests by verdict and reason."
         self._verdicts = Counter("alignup_agent_admissions", words, ("verdict", "reason"), registry=self.registry)
-        words = "The number of leases that were made, by the number of NUMA nodes they are of."
+        words = "The number of leases that were granted, by the number of NUMA nodes that they span."
         self._aligned = Counter("alignup_agent_leases", words, ("numa_nodes",), registry=self.registry)
         words = "Seconds that requests with --wait waited for a lease."
         self._waits = Histogram("alignup_agent_wait_seconds", words, buckets=_WAITS, registry=self.registry)

@@ -1,7 +1,7 @@
 """Carries out what users ask the agent for: the ledger decides, plugins agree, the journal is written, then they hear.
 
-Connections are left to `alignup.agent.server`. A request that needs neither a plugin nor patience is decided at
-once, within the call; any other is a task of its own, so that nobody waits for it but who sent it.
+Connections are left to `alignup.agent.server`. A request that needs no plugin and does not wait is decided at once,
+within the call; any other runs as a task of its own, so that only its sender waits for it.
 """
 
 from __future__ import annotations

@@ -395,7 +395,7 @@ class ClaimsOutcome(Record):
 
 
 def preview_claims(node: _Node, pod: Pod, *, suggest: bool = True) -> ClaimsOutcome | None:
-    """Return what the claims of a pod will come to on a node; None: it has none, or the node knows none.
+    """Return the outcome of a pod's claims on a node; None: the pod has no claims, or the node has no claim provider.
 
     Args:
         node: the node, which stays as it is.

@@ -65,7 +65,7 @@ def why_not(question: Question) -> Refusal:
             text = f"its devices and those of {names} cannot be had together"
             return Refusal(str(claim), "", "", text, _if_released(question))
         names = ", ".join(request.name for request in claim.requests)
-        text = f"the requests {names} can each be served, and not all together"
+        text = f"each of the requests {names} can be served alone, but not all of them together"
         return Refusal(str(claim), "", "", text, (*_fewer(question, claim, before), *_if_released(question)))
     return Refusal("", "", "", "the search was given up before all was tried", ())
 
@@ -77,7 +77,7 @@ def _request(question: Question, claim: Claim, before: tuple[Claim, ...]) -> Ref
         if _works(question, claims=(*before, alone)):
             continue
         if before and _works(question, claims=(alone,)):
-            text = f"what it asks for was given to {', '.join(map(str, before))}"
+            text = f"earlier claims of the pod take what it asks for: {', '.join(map(str, before))}"
             return Refusal(str(claim), request.name, "", text, _if_released(question))
         problem = Problem(replace(question, claims=(alone,)))
         text = "; ".join(_state(problem, way) for way in range(len(problem.ways)))

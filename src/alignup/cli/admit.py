@@ -46,7 +46,7 @@ def command(
     versions: tuple[KubeletVersion, ...] = options.kubelet_versions,
     with_hints: bool = options.flag("Show what each provider offered, too.", "--hints"),
     resizes: bool = options.flag(
-        "Ask whether the kubelet of --node would resize pods in place: those given are there, and have the resources "
+        "Ask whether the kubelet of --node would resize pods in place: give pods of that node, with the resources  "
         "that are wanted. Exit status 1 if one is not allocated.",
         "--resize",
     ),
@@ -90,7 +90,7 @@ def command(
 
 
 def claims_on(node: Node, pod: Pod) -> ClaimsOutcome | None:
-    """Return what the claims of a pod will come to on a node; None: nothing is known of claims."""
+    """Return the outcome of a pod's claims on a node; None: nothing is known of claims."""
     if node.claims is None:
         return None
     from alignup.claims.on_node import preview_claims

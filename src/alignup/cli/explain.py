@@ -37,8 +37,8 @@ def command(
     source: inputs.NodeSource = options.all_of(inputs.NodeSource),
     version: KubeletVersion | None = options.kubelet_version,
     chosen: str | None = options.value(
-        "Explain this pod of the input only, beside those before it (a rejected one: beside all others), or of the "
-        "node's rejected ones; without an input, of the cluster that kubectl would ask (see `alignup why`).",
+        "Explain only this pod of the input, after those before it (a rejected pod: after all others), or of the  "
+        "node's rejected pods; without an input, of the cluster that kubectl uses (see `alignup why`).",
         "--pod",
         metavar="NAMESPACE/NAME",
     ),

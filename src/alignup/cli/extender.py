@@ -27,7 +27,7 @@ class Serving(options.Gathered):
     )
     strategy: str = options.strategy
     fail: str = options.value(
-        "Let nodes of which nothing is known pass (open), or refuse them (closed).",
+        "Accept nodes about which nothing is known (open), or refuse them (closed).",
         type=click.Choice(["open", "closed"]),
         default="open",
     )

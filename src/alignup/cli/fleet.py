@@ -33,7 +33,7 @@ def command(
         "A label of all Node objects.", "--label", multiple=True, metavar="KEY=VALUE"
     ),
     duration: float | None = options.seconds(
-        "End pods after this time, if their annotation alignup.dev/duration says nothing else."
+        "End pods after this time, unless their annotation alignup.dev/duration gives another."
     ),
     amounts_only: bool = options.flag("Publish amounts and no holdings, as topology exporters do."),
     listen: str | None = options.value(
@@ -43,7 +43,7 @@ def command(
         "Serve PodResources (v1) of each node, as its kubelet does, on a socket DIR/NODE.sock.", metavar="DIR"
     ),
 ) -> None:
-    """Register nodes, and be their kubelets: admit the pods that are bound to them, run them, and end them.
+    """Register nodes and act as their kubelets: admit the pods that are bound to the nodes, run them, and end them.
 
     Each node decides exactly as a kubelet of its machine and configuration would; containers do not run. Leases, Node
     status and NodeResourceTopology objects are kept current until SIGTERM. For schedulers under test, and for planning.

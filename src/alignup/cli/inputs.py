@@ -258,7 +258,7 @@ class NodeSource(options.Gathered):
         "the manifests, which no kubelet reads."
     )
     replicas: int | None = options.value(
-        "Take every pod so many times; by default as often as its Deployment, StatefulSet or Job says.",
+        "Take this many copies of every pod; by default as many as its Deployment, StatefulSet or Job says.",
         type=click.IntRange(1, 10_000),
     )
     node_name: str | None = options.value(

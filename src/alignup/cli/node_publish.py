@@ -25,7 +25,7 @@ def command(
     once: bool = options.flag("Publish once, and end."),
     no_events: bool = options.flag("Write no Events on rejected pods."),
 ) -> None:
-    """Publish what the kubelet of this node has given to whom, for schedulers: `alignup extender` is exact with it.
+    """Publish for schedulers what this node's kubelet has allocated to which pods; `alignup extender` is exact with it.
 
     Writes the NodeResourceTopology object of the node, with the annotations alignup.dev/node and alignup.dev/holdings,
     whenever the kubelet's state files have changed; on each pod that the kubelet rejects an Event with the cause, and

@@ -22,7 +22,7 @@ def command(
     source: KubeletSource = options.all_of(KubeletSource),
     as_json: bool = options.json(),
     watch: float | None = options.value(
-        "Look again every so many seconds, and show the node when something has changed, until interrupted.",
+        "Read the node again every SECONDS, and show it when something has changed, until interrupted.",
         type=click.FloatRange(0.1, 86400),
         metavar="SECONDS",
     ),

@@ -57,9 +57,9 @@ def command(
     """Show which nodes of a cluster would admit a pod, the best first. No pod is placed; each is judged by itself.
 
     A node counts if its kubelet would admit the pod and it has enough of everything in total. Nodes without NUMA
-    management come last, equal nodes in the order of the file. `certain` is no where only amounts are known of a
-    node, which may refuse the pod all the same; counts of replicas are then upper bounds. Strategies are for
-    kubelets; under --koordinator-profile the profile filters and scores.
+    management come last, equal nodes in the order of the file. The column `certain` says `no` if only the amounts of a
+    node are known: the node may then refuse the pod all the same, and counts of replicas are upper bounds. Strategies
+    are for kubelets; under --koordinator-profile the profile filters and scores.
     """
     from alignup.cluster.node_totals import Fit
     from alignup.cluster.ranking import rank, replicas_that_fit

@@ -25,7 +25,7 @@ def command(
     nodes: str | None = options.nodes_or_cluster,
     kubeconfig: str | None = options.asked_kubeconfig,
     version: KubeletVersion | None = options.kubelet_version,
-    apply: bool = options.flag("Carry the plan out: evict pods of the cluster, and wait for what it foretells."),
+    apply: bool = options.flag("Carry the plan out: evict pods of the cluster, and wait for the planned placements."),
     patience: float = options.seconds("How long to wait for a pod to be bound.", default=120.0),
     continuous: bool = options.flag("Make room again and again, until SIGTERM; with --apply only."),
     interval: float = options.seconds("With --continuous: how often to look.", default=30.0),
@@ -37,10 +37,10 @@ def command(
 ) -> int:
     """Say which pods have to go so that waiting pods find a place: as few and as unimportant ones as possible.
 
-    With --nodes, the pods in the files wait, and every pod on the nodes may move. In a cluster its pending pods wait;
-    a pod goes only if a controller makes another one, no more important than the pod it goes for, and within
-    PodDisruptionBudgets. Every evicted pod has a place in the plan, aligned as well as before. Without --apply nothing
-    is done.
+    With --nodes, the pods in the files wait, and every pod on the nodes may move. In a cluster, its pending pods wait;
+    a pod is evicted only if a controller replaces it, if it is no more important than the pod that needs its place, and
+    if PodDisruptionBudgets allow it. Every evicted pod has a place in the plan, aligned as well as before. Without
+    --apply nothing is done.
     """
     if nodes is not None:
         if kubeconfig is not None or apply or continuous or not pods:
@@ -51,7 +51,7 @@ def command(
         show(plan, as_json=as_json)
         return 1 if plan.left_out else 0
     if pods or (continuous and not apply):
-        raise click.UsageError("in a cluster its own pods wait, and --continuous goes with --apply")
+        raise click.UsageError("POD.yaml files need --nodes; --continuous needs --apply")
     need_extra("cluster")
     from alignup.scheduler.ask import ask
     from alignup.scheduler.rebalance import apply_plan, plan_cluster, rebalance_for_ever

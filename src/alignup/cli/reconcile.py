@@ -30,7 +30,7 @@ def command(
     no_events: bool = options.flag("Write no Events on rejected pods."),
     dry_run: bool = options.flag("Delete nothing; say what would be deleted."),
 ) -> None:
-    """Delete pods that their nodes rejected, if a controller owns them: it has made others, or makes them then.
+    """Delete pods that nodes rejected, if a controller owns them: it replaced them, or does so after the deletion.
 
     Pods without a controller stay. It does not stop a ReplicaSet whose pods fit nowhere from making more of them: only
     the extender does. Runs until SIGTERM.

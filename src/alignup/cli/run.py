@@ -95,7 +95,7 @@ def command(
 
     Memory comes from the NUMA nodes of the CPUs first; from them only under the policies restricted and
     single-numa-node. Processes that the command leaves running keep what they have until they end too.
-    OMP_NUM_THREADS and the like are left alone: OpenMP and whoever else asks for the CPUs of a process see these.
+    Variables such as OMP_NUM_THREADS are not set: OpenMP and other libraries see the CPUs that the process is bound to.
     Device plugins may ask for mounts and device files at other paths than those of the host. They are seen by the
     command and what it starts only, and need CAP_SYS_ADMIN.
 

@@ -44,11 +44,11 @@ def command(
     ),
     blind: bool = options.flag("Let the scheduler see node totals only, as the default scheduler does."),
     seed: int = options.value(
-        "Decides between equal nodes, and what --generate makes up.", default=0, show_default=True
+        "Seed for choosing between equal nodes, and for the arrivals of --generate.", default=0, show_default=True
     ),
     attempts: int = options.value("Nodes to try before a pod is given up.", default=1, type=click.IntRange(min=1)),
     rebalance: float | None = options.seconds(
-        "Let pods wait, make room for them by evictions at most once in so many seconds of the trace, and compare."
+        "Let pods wait, evict pods to make room at most once in SECONDS of the trace, and compare."
     ),
     version: KubeletVersion | None = options.kubelet_version,
     resources: tuple[str, ...] = options.resources,

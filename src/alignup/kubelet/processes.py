@@ -38,7 +38,7 @@ class Process(Record):
     mems: CPUSet
     """The ids of the NUMA nodes that it may have memory of."""
     pod_uid: str = ""
-    """Of the pod whose cgroup it is in; empty: none."""
+    """The uid of the pod whose cgroup the process is in; empty: none."""
     container_id: str = ""
     """The last part of that cgroup, without what a runtime puts before it."""
     memory: Mapping[int, int] = field(default_factory=dict)

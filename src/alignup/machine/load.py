@@ -153,8 +153,8 @@ def machine_with_devices_from_dict(data: Mapping[str, Any], source: str = "") ->
 AskDriver = Literal["never", "if there", "if missing", "always"]
 """When NVIDIA's driver is asked for GPUs: never, only if nothing else describes them, or even then.
 
-"if there" is "if missing" for somebody who did not ask for GPUs: a machine without any, and one whose driver does not
-answer, have none then.
+"if there" is "if missing" for callers that did not ask for GPUs: if the machine has none, or its driver does not
+answer, the result has no GPUs, and that is no error.
 """
 
 

@@ -1,9 +1,9 @@
 """Reads NodeResourceTopology objects (`topology.node.k8s.io/v1alpha2`) into shapes and rows.
 
 They are what topology exporters publish for schedulers: zones of type Node with capacity, allocatable and available
-amounts, costs between them, and the Topology Manager's policy and scope. That CPUs and memory are given out
-exclusively is assumed wherever a zone counts them; which CPUs and devices are meant, and which zones' memory is bound
-together, such an object does not tell. Node objects among them tell the kubelets' releases.
+amounts, costs between them, and the Topology Manager's policy and scope. Wherever a zone counts CPUs or memory, they
+are assumed to be allocated exclusively. An object does not say which CPUs and devices are in use, nor which zones'
+memory is allocated together. Node objects among them tell the kubelets' releases.
 
 `node_of` makes nodes of them that can admit pods, for simulations. Their machines are made up: cores of one CPU, one
 socket a zone, devices with made-up ids. CPUs and memory that are in use already count as reserved, devices in use as

@@ -126,13 +126,13 @@ def test_claims_of_a_pod_that_cannot_be_had_together(run) -> None:
         del one["metadata"]["namespace"]
     status, output = run(known, pod)
     assert status == 1
-    assert "claim two, request b: what it asks for was given to one" in output
+    assert "claim two, request b: earlier claims of the pod take what it asks for: one" in output
 
 
 def test_requests_that_cannot_all_be_served(run) -> None:
     status, output = run(resources(device("g0", 0), device("g1", 0)), claim(("a", GPU, 1), ("b", GPU, 2)))
     assert status == 1
-    assert "the requests a, b can each be served, and not all together" in output
+    assert "each of the requests a, b can be served alone, but not all of them together" in output
     assert "would help: ask for 1 in request b" in output
 
 

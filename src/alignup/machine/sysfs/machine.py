@@ -319,9 +319,10 @@ def l3_groups(tree: KernelTree, online: int, cores: list[int]) -> list[int]:
 def with_uncore_caches(tree: KernelTree, cores: Iterable[Core]) -> tuple[Core, ...]:
     """Return the cores of a NUMA node with the uncore cache that a kubelet sees; the socket where it sees none.
 
-    As cadvisor (0.56, `addCacheInfo`) does: a cache above level 2 that as many CPUs share as the node has is the
-    node's, and any other one a core's uncore cache, of which the first counts. Where a file of a cache is missing, as
-    `id` is on many machines, the core has none, nor have those that are read after it.
+    As cadvisor (0.56, `addCacheInfo`) does: a cache above level 2 that is shared by as many CPUs as the node has
+    belongs to the node. Any other is an uncore cache of its core, and a core's first one counts. If a file of a cache
+    is missing, as `id` is on many machines, the core has no uncore cache, and neither have the cores that are read
+    after it.
     """
     cores = tuple(cores)
     caches: dict[int, list[tuple[int, int]] | None] = {}
