@@ -97,6 +97,12 @@ def test_small_parts_are_dealt_out_evenly():
     assert nodes(leasing.machine(nodes=4).split(6, cpus_per_part=2)) == [(0,), (0,), (1,), (1,), (2,), (3,)]
 
 
+def test_ranks_follow_the_lowest_cpu_however_second_threads_are_numbered():
+    cores = Core((0, 3), 0), Core((1, 2), 1)
+    machine = Machine(tuple(NumaNode(number, GI, (core,)) for number, core in enumerate(cores)))
+    assert cpus(machine.split(2)) == ["0,3", "1-2"]
+
+
 def test_parts_follow_their_devices():
     """Two parts near the node that has two devices, though the other has the CPUs for them."""
     inventory = {"x": [Device("a", (1,)), Device("b", (1,)), Device("c", None, healthy=False)]}

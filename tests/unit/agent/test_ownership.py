@@ -134,6 +134,16 @@ def test_leases_are_handed_back_once(file, socket, ownership):
         assert change.table.machine == MACHINE
 
 
+def test_cgroups_of_leases_that_had_ended_before_go_with_an_agent_that_hands_back(tmp_path, file, socket, ownership):
+    cgroup = tmp_path / "alignup-1"
+    cgroup.mkdir()
+    put(file, msgspec.structs.replace(dead("gone"), cgroup=str(cgroup)))
+    ownership.take_over(MACHINE, socket, lambda _: None)
+    assert cgroup.exists()
+    ownership.hand_back(pytest.fail)
+    assert not cgroup.exists()
+
+
 def test_the_file_says_so_again_if_somebody_removes_it(file, socket, ownership):
     """Nothing is given beside the agent meanwhile."""
     file.tell = lambda _: None
@@ -322,6 +332,19 @@ def test_what_processes_showed_beside_the_journal_is_kept(file, socket):
         change.table = msgspec.structs.replace(change.table, leases=(beside,))
     second = Ownership(file)
     assert second.take_over(MACHINE, socket, pytest.fail).leases == (beside,)
+    second.close()
+
+
+def test_what_both_the_journal_and_the_file_have_is_one_lease(file, socket):
+    first = Ownership(file)
+    table = first.take_over(MACHINE, socket, pytest.fail)
+    both = leasing.record("both")
+    write_journal(first.journal, msgspec.structs.replace(table, leases=(both,)))
+    first.close()
+    with file.change(by_agent=True) as change:
+        change.table = msgspec.structs.replace(change.table, leases=(both,))
+    second = Ownership(file)
+    assert second.take_over(MACHINE, socket, pytest.fail).leases == (both,)
     second.close()
 
 

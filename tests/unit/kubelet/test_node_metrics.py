@@ -10,6 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from alignup.errors import InputError
 from alignup.kubelet.node_metrics import prometheus_text
 from alignup.kubelet.read import read_kubelet_node
+from alignup.kubernetes.pod import Container, Pod
+from alignup.records import replace
 from kubelet_files import EXAMPLE
 
 
@@ -29,6 +31,14 @@ def test_metrics_tell_what_is_free_and_how_containers_are_aligned(found):
     assert samples["alignup_node_resource_free", ("numa_nodes", "none"), ("resource", "example.com/nic")] == 1
     spread = {value for key, value in samples.items() if key[0] == "alignup_node_container_numa_nodes"}
     assert spread == {1.0}
+
+
+def test_a_container_that_holds_nothing_lies_nowhere(found):
+    node = found.node.copy()
+    assert node.admit(Pod("uid", "shared", "default", containers=(Container("c"),)))
+    text = prometheus_text(replace(found, node=node))
+    assert 'pod="shared"' not in text
+    assert text == prometheus_text(found)
 
 
 def test_a_missing_extra_is_named(found, monkeypatch):

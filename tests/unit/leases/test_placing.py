@@ -134,6 +134,12 @@ def test_a_part_is_the_same_whoever_else_is_there():
     assert second.numa_nodes == (1,)
 
 
+def test_the_memory_of_a_part_is_of_its_nodes_by_whatever_numbers_they_have():
+    site = leasing.site(leasing.machine(ids=(0, 3)), {})
+    got = place(part(1, memory="8Gi"), site=site)
+    assert (got.memory, got.numa_nodes) == ((MemoryShare(3, "memory", 8 * GI),), (3,))
+
+
 def test_a_part_of_which_somebody_has_something_is_refused():
     """CPUs, devices or memory."""
     held = place(make_request(cpus=1))

@@ -33,6 +33,8 @@ if sys.argv[3:]:  # the host of this command has other file systems there
     module._mount("none", "/", "", module._MS_REC | module._MS_PRIVATE)
 for folder in sys.argv[3:]:
     module._mount("none", folder, "tmpfs", 0)
+    module._mount("none", folder, "", 1 << 20)  # shared, as under systemd
+os.dup2(os.open("/proc/self/ns/mnt", os.O_RDONLY), 9)  # the host's
 module._MOUNT_SETATTR = int(os.environ.get("MOUNT_SETATTR", module._MOUNT_SETATTR))
 if "REMOVE" in os.environ:
     os.rmdir(os.getcwd())
@@ -147,6 +149,17 @@ def test_what_is_mounted_below_what_is_read_only_cannot_be_written_either(host):
     assert privately(script, mount, cwd=host, mounted=[cache]) == "no\ny\n"
     covering = Mount(str(host / "a"), str(host / "file"))
     assert privately("touch library/cache/y && echo written", covering, cwd=host, mounted=[cache]) == "written\n"
+
+
+@needs_root
+@pytest.mark.parametrize(("is_read_only", "seen"), [(False, "there\n"), (True, "")])
+def test_what_the_host_mounts_later_does_not_appear_below_what_is_read_only(host, is_read_only, seen):
+    """It could be written there."""
+    library = host / "library"
+    later = f"nsenter --mount=/proc/self/fd/9 sh -c 'mkdir {library}/late; mount -t tmpfs none {library}/late'"
+    script = f"{later}; grep -q ' {host}/there/late ' /proc/self/mountinfo && echo there; true"
+    mount = Mount(str(host / "there"), str(library), read_only=is_read_only)
+    assert privately(script, mount, cwd=host, mounted=[library]) == seen
 
 
 UNKNOWN_CALL = "9999"

@@ -103,6 +103,7 @@ def test_it_is_whose_the_one_above_is(base, process, is_one_for_all):
         path = cgroups.enclose("1", identify(process.pid))
     finally:
         os.umask(umask)
+    assert Path(path).stat().st_mode & 0o777 == 0o755
     words = [sys.executable, "-c", OWNER, path, str(process.pid)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)  # noqa: S603  # ours
     assert done.stdout == "True\nTrue\n", done.stderr

@@ -117,6 +117,10 @@ def test_a_node_of_which_nothing_is_known_passes_or_not(answers, opens, passed) 
     assert found.unresolvable == ({} if opens else {"stranger": UNKNOWN})
 
 
+def test_a_node_of_which_nothing_is_known_passes_unless_told_otherwise(answers) -> None:
+    assert Answers(answers.state).filter(watched("p"), ["stranger"], 0).passed == ["stranger"]
+
+
 def test_scores_go_from_0_to_10_and_prefer_few_numa_nodes(answers) -> None:
     state = answers.state
     two = description(topologyManagerPolicy="best-effort")

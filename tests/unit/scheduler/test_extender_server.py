@@ -334,6 +334,19 @@ def test_a_pod_gets_an_event_when_the_causes_of_its_refusal_change() -> None:
     asyncio.run(scenario())
 
 
+def test_an_event_that_the_server_refuses_keeps_no_later_one_back() -> None:
+    async def scenario() -> None:
+        async with extender("a") as asked:
+            asked.stub.refused_writes = {EVENTS: [403]}
+            for name in ("refused", "later"):
+                await asked.ask("filter", Pod=pod_object(name, cpu=5), NodeNames=["a"])
+            await until(lambda: asked.stub.objects.get(EVENTS))
+            (told,) = asked.stub.objects[EVENTS].values()
+            assert told["involvedObject"]["uid"] == "uid-later"
+
+    asyncio.run(scenario())
+
+
 def test_keys_in_lower_case_are_read_at_every_level() -> None:
     async def scenario() -> None:
         async with extender("a", "b") as asked:

@@ -187,6 +187,19 @@ def test_passing_errors_of_the_server_are_said_and_tried_again(statuses) -> None
     assert len(said) == 2
 
 
+def test_a_node_that_the_server_does_not_take_at_first_is_registered_all_the_same() -> None:
+    said: list[str] = []
+
+    async def scenario() -> None:
+        stub = ApiStub()
+        stub.refused_writes = {NODES: [500]}
+        async with fleet(stub, "a", "b", complain=said.append):
+            assert {name for _, name in stub.objects[NODES]} == {"a", "b"}
+
+    check(scenario)
+    assert len(said) == 1
+
+
 def test_a_node_whose_report_was_refused_for_good_is_published_again_when_it_changes() -> None:
     said: list[str] = []
 

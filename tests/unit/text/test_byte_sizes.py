@@ -26,6 +26,8 @@ def test_amounts_are_written_in_the_largest_unit_that_fits(amount, text):
         (1536 << 20, "1536Mi"),
         (256 << 30, "256Gi"),
         (1 << 40, "1Ti"),
+        (9_999, "9999"),
+        (10_000, "9.8Ki"),
         (10_001, "9.8Ki"),
         (263_921_606_656, "245.8Gi"),
         ((1 << 40) + 1, "1.0Ti"),

@@ -73,10 +73,12 @@ def test_a_link_to_what_never_ends_is_no_file(tmp_path):
     """A copied tree can have any links."""
     (tmp_path / "endless").symlink_to("/dev/zero")
     (tmp_path / "large").write_bytes(b"0," * (1 << 19) + b"0")
+    (tmp_path / "largest").write_bytes(b"0," * (1 << 19))
 
     assert DirectoryTree(tmp_path).read("endless") is None
     assert DirectoryTree(tmp_path).read("large") is None
     assert DirectoryTree(tmp_path).read("large", whole=False) is not None
+    assert DirectoryTree(tmp_path).read("largest") == "0," * (1 << 19)
 
 
 def test_a_file_is_no_tree_and_the_error_says_who_reads_it(tmp_path):
