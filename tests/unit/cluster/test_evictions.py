@@ -127,6 +127,21 @@ def test_pods_go_nowhere_where_their_devices_are_missing() -> None:
     ]
 
 
+def test_a_pod_that_only_the_sums_of_requests_keep_out_waits_until_another_has_gone() -> None:
+    """The CPUs are nobody's own: each node has 7, of which the pods there ask for half."""
+
+    def shares(name: str, cpu: str) -> Pod:
+        return watched(name, cpu=cpu).pod
+
+    nodes = {"a": node(shares("x", "3500m")), "b": node(shares("y", "3500m"))}
+    plan = plan_room(Cluster.from_nodes(nodes), [shares("w", "4500m")])
+    assert [(step.action, step.pod.name, step.node) for step in plan.steps] == [
+        ("evict", "x", "a"),
+        ("place", "w", "a"),
+        ("move", "x", "b"),
+    ]
+
+
 def test_of_two_pods_that_would_each_do_the_lesser_loss_goes() -> None:
     """By priority, then disruption budgets, then age; the nodes stay as they are."""
     nodes = {"a": node(pod("x", 3), pod("y", 2)), "b": node(pod("z", 3), pod("u", 2))}

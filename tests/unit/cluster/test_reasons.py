@@ -16,6 +16,7 @@ from alignup.cluster.ranking import rank
 from alignup.cluster.reasons import layouts_of, refusal_texts
 from alignup.cluster.simulation import Arrival, Simulation
 from alignup.errors import ConfigError
+from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.kubernetes.pod import Pod
 from alignup.node.explain.cause import causes_of
 from alignup.node.explain.trial import tried
@@ -195,3 +196,26 @@ def test_a_simulation_tells_the_cause_of_each_moment() -> None:
     events = [arrival(0, **wide), arrival(1, **small), arrival(2, **small), arrival(3, **wide)]
     causes = {cause: count for (_, cause), count in Simulation(cluster).run(events).causes.items()}
     assert causes == {"no NUMA node has enough gpu": 1, "no NUMA node has enough gpu and cpu": 1}
+
+
+def test_a_pod_with_a_policy_of_its_own_is_blamed_as_a_whole() -> None:
+    """On a node of policy none it is judged in one piece: each of its containers would fit."""
+    cluster = Cluster.from_json_lines(line("n", "xeon-2s", cpuManagerPolicy="static"))
+    containers = [
+        {"name": name, "resources": {"limits": {"cpu": "40", "memory": "1Gi"}}} for name in ("first", "second")
+    ]
+    spec = {"numaTopologyPolicy": "SingleNUMANode"}
+    asked = Pod.from_manifest(
+        {
+            "metadata": {
+                "name": "p",
+                "annotations": {"scheduling.koordinator.sh/numa-topology-spec": json.dumps(spec)},
+            },
+            "spec": {"containers": containers},
+        }
+    )
+    own = TOPOLOGY_POLICIES.index("single-numa-node")
+    found = refusal_texts(
+        cluster, layouts_of(cluster), asked, cluster.evaluate(asked), np.arange(1), own_policy=own, most_asked=0
+    )
+    assert found == ["NUMA: no NUMA node has enough cpu"]

@@ -113,6 +113,10 @@ def test_nodes_of_all_releases_are_judged_as_they_decide(seed):
             continue
 
 
+def test_a_cluster_of_no_nodes_has_no_answer_to_a_pod_that_releases_read_otherwise():
+    assert len(Cluster.from_nodes({}).evaluate(pod(pod_level=LEVEL)).admitted) == 0
+
+
 def test_node_lines_name_their_release():
     line = {"name": "a", "machine": "align-up-article", "kubelet": FIELDS}
     lines = "\n".join(json.dumps({**line, "name": v, "kubeletVersion": v}) for v in ("1.33", "1.36"))

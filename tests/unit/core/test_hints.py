@@ -132,6 +132,13 @@ def test_a_list_too_long_to_walk_is_sampled() -> None:
             walk(everything)
 
 
+def test_a_list_as_long_as_is_allowed_can_be_walked() -> None:
+    """16 nodes in every combination, and one that is used alone."""
+    longest = feasible_hints(17, [(None, [1] * 17, 1)], universe=(1 << 16) - 1, preferred_size=1, alone=1 << 16)
+
+    assert longest.total() == len(longest.pairs()) == 65536
+
+
 def test_a_list_too_varied_to_count_says_so() -> None:
     """Nodes that all differ are not counted one by one: no total is known, and a sample is still there."""
     amounts = [3**node % 1009 + 1 for node in range(40)]

@@ -482,3 +482,8 @@ def test_the_default_of_exclusivity_is_configurable() -> None:
 def test_an_unknown_default_of_exclusivity_is_an_error() -> None:
     with pytest.raises(InputError, match="expected 'Required' or 'Preferred', got 'Always' at singleNUMANodeEx"):
         labelled("", singleNUMANodeExclusive="Always")
+
+
+def test_an_unknown_default_of_exclusivity_is_an_error_without_labels_too() -> None:
+    with pytest.raises(InputError, match="expected 'Required' or 'Preferred', got 'Always' at singleNUMANodeEx"):
+        Node(machine_of(2, 2), single_numa_node_exclusive="Always")

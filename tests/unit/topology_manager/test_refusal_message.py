@@ -188,3 +188,20 @@ def test_a_list_of_exactly_as_many_as_are_shown_ends_there() -> None:
     refusal = refusal_of("single-numa-node", {"a": singles}, {"b": [hint(True, 7)]}, numa_nodes=8)
 
     assert "a can only come from node 0 or node 1 or node 2 or node 3, b only" in refusal_message(refusal)
+
+
+def test_where_more_was_offered_than_was_looked_at_what_can_be_anywhere_is_not_named() -> None:
+    """Nobody knows then which resources could be left out."""
+    many = feasible_hints(14, [(None, [1] * 14, 1)], universe=(1 << 13) - 1, preferred_size=1)
+    refusal = Refusal(
+        "TopologyAffinityError",
+        "",
+        "app",
+        "restricted",
+        TopologyHint(None, False),
+        ({"cpu": many}, {"gpu": [hint(True, 13)]}, {"memory": None}),
+    )
+
+    assert refusal_message(refusal).endswith(
+        "or others, gpu prefers node 13; restricted needs one set of NUMA nodes that both prefer"
+    )

@@ -112,6 +112,14 @@ def test_some_nodes_only():
     assert all((one == other).all() for one, other in zip(got, before, strict=True))
 
 
+@pytest.mark.parametrize(("counts", "score"), [((4, 4, 1), 76), ((1, 4, 4), 82)])
+def test_half_a_node_is_given_back_where_no_set_of_that_size_is_nearer(counts, score):
+    """The second and third node are the nearest pair."""
+    distances = Distances(((10, 30, 30), (30, 10, 20), (30, 20, 10)))
+    board = Board([row(3, BEST_EFFORT, cpu=cpus(*counts), distances=distances)])
+    assert judged(board, Job(board, asking(8)))[0][4] == score
+
+
 def test_the_score_of_a_placement_is_that_of_judging():
     for policy in (NONE, BEST_EFFORT):
         board = Board([full_row(policy)])

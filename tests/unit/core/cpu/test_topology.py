@@ -44,6 +44,16 @@ class TestNumbers:
             assert topology.pack(topology.cpus | strange, 4, strange) == topology.pack(topology.cpus, 4, 0)
             assert topology.pack(strange & ~topology.cpus, 1, 0) == 0
 
+    def test_numbers_may_be_sparse_and_more_than_a_word_has_bits(self):
+        topology = cpu_topology(machine_of([[Core((3 * core,), 0) for core in range(70)]]))
+        assert topology.pack(topology.cpus, 70, 0) == topology.cpus
+
+    @pytest.mark.parametrize("machine", [grid(2, 2), SPARSE])
+    def test_numbers_between_those_of_the_machine_add_no_cpus(self, machine):
+        topology = cpu_topology(machine)
+        all_but_the_lowest = topology.cpus & (topology.cpus - 1)
+        assert topology.pack(all_but_the_lowest | 1 << 40, topology.cpus.bit_count(), 0) == 0
+
     @pytest.mark.parametrize("machine", [grid(2, 2), SPARSE])
     def test_a_negative_set_is_refused(self, machine):
         with pytest.raises(OverflowError):

@@ -228,6 +228,14 @@ def test_machines_of_more_than_eight_nodes():
         memory.allocate(pod("u", huge), huge, ANYWHERE)
 
 
+@pytest.mark.parametrize(("holders", "more"), [(2, []), (3, []), (4, ["1 more"])])
+def test_an_account_names_up_to_three_pods_that_tie_numa_nodes_together(holders, more):
+    memory = provider(5, 5)
+    names = [admit(memory, uid, 1, on(0)).namespaced_name for uid in "abcd"[:holders]]
+    wish = container("c", 6)
+    assert memory.account(pod("u", wish), wish)["memory"].ties() == (((0,), (*names[:3], *more)),)
+
+
 def test_odd_requests_do_not_pile_up():
     """What is remembered about requests, beyond 8 nodes, is bounded."""
     memory = provider(*[4] * 9)
