@@ -121,11 +121,11 @@ def _reachable(lists: HintLists, all_nodes: int) -> set[int]:
 
 def _with(hint: ScoredHint, block: _Block, size: int) -> _Block:
     """Return a block behind one more hint: its score if it is the result, unsatisfied where it falls short."""
-    total_too_small = hint.unsatisfied or (hint.mask is not None and hint.mask.bit_count() > size)
+    falls_short = hint.unsatisfied or (hint.mask is not None and hint.mask.bit_count() > size)
     gain = hint.score if block[0][0] == hint.mask else 0  # then nothing else is reached behind it
     return tuple(
         [
-            (mask, score + gain, (best, height + gain, unsatisfied or total_too_small))
+            (mask, score + gain, (best, height + gain, unsatisfied or falls_short))
             for mask, score, (best, height, unsatisfied) in block
         ]
     )
