@@ -79,7 +79,7 @@ def with_allocated(pod: Pod, entry: Any) -> Pod:
     if not isinstance(entry, dict):
         return pod
     containers = {name: _amounts(one) for name, one in (entry.get("ContainerResources") or {}).items()}
-    whole = entry.get("PodLevelResources") if source_of(pod).pod_wish else None
+    whole = entry.get("PodLevelResources") if source_of(pod).raw_pod else None
     return resized_pod(pod, containers, whole and _amounts(whole))
 
 

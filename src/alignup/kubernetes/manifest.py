@@ -67,12 +67,12 @@ def pod_from_manifest(manifest: Mapping[str, Any], place: str = "", stored_qos: 
     if spec is None or not spec.containers:
         raise InputError.at(f"{before}spec.containers", "at least one container", spec and spec.containers)
     names: set[str] = set()
-    init_wishes = [
-        _wish(container, f"{before}spec.initContainers[{index}]", names, True)
+    raw_init = [
+        _raw_requests(container, f"{before}spec.initContainers[{index}]", names, True)
         for index, container in enumerate(spec.init_containers or ())
     ]
-    wishes = [
-        _wish(container, f"{before}spec.containers[{index}]", names, False)
+    raw_containers = [
+        _raw_requests(container, f"{before}spec.containers[{index}]", names, False)
         for index, container in enumerate(spec.containers)
     ]
     namespace = metadata.namespace or "default"
@@ -81,11 +81,11 @@ def pod_from_manifest(manifest: Mapping[str, Any], place: str = "", stored_qos: 
     uid, annotations = metadata.uid or f"{namespace}/{name}", metadata.annotations or {}
     identity = {"uid": uid, "name": name, "namespace": namespace, "annotations": annotations}
     whole = None if spec.resources is None else RawRequests("", *_resources(spec.resources, f"{before}spec"))
-    allocated = {} if wire.status is None else _allocated(wire.status, init_wishes + wishes, before)
+    allocated = {} if wire.status is None else _allocated(wire.status, raw_init + raw_containers, before)
     os_label = metadata.labels.get(_OS_LABEL, "") if metadata.labels else ""
     claims = _claims(spec, wire.status) if spec.resource_claims else ()
     constraints = _constraints(spec, os_label, claims, before)
-    return PodSource(identity, init_wishes, wishes, whole, allocated, constraints, stored_qos).pod()
+    return PodSource(identity, raw_init, raw_containers, whole, allocated, constraints, stored_qos).pod()
 
 
 def _claims(spec: PodSpecWire, status: PodStatusWire | None) -> tuple[PodClaim, ...]:
@@ -165,9 +165,9 @@ def _host_ports(containers: Iterable[ContainerWire], *, is_host_network: bool) -
                 yield str(port.get("protocol") or "TCP"), str(port.get("hostIP") or "0.0.0.0"), number  # noqa: S104  # as the API has it
 
 
-def _allocated(status: PodStatusWire, wishes: Iterable[RawRequests], before: str) -> dict[str, dict[str, int]]:
+def _allocated(status: PodStatusWire, raw_containers: Iterable[RawRequests], before: str) -> dict[str, dict[str, int]]:
     """Return the allocated resources of containers, in billionths, where they are not what the spec requests."""
-    requests = {wish.name: wish.requests for wish in wishes}
+    requests = {raw.name: raw.requests for raw in raw_containers}
     found: dict[str, dict[str, int]] = {}
     for kind, statuses in (
         ("containerStatuses", status.container_statuses),
@@ -182,7 +182,7 @@ def _allocated(status: PodStatusWire, wishes: Iterable[RawRequests], before: str
     return found
 
 
-def _wish(container: ContainerWire, place: str, names: set[str], is_init: bool) -> RawRequests:
+def _raw_requests(container: ContainerWire, place: str, names: set[str], is_init: bool) -> RawRequests:
     """Return the resources of a container; its name is added to `names`."""
     name = container.name
     if not name:
@@ -233,37 +233,37 @@ def resized_pod(pod: Pod, containers: Mapping[str, Any], resources: Mapping[str,
             limit is.
     """
     source = source_of(pod)
-    known = {one.name: one for one in (*source.init_wishes, *source.wishes)}
+    known = {one.name: one for one in (*source.raw_init, *source.raw_containers)}
     for name, wanted in containers.items():
         if name not in known:
             raise InputError.at("containers", f"containers of the pod ({', '.join(known)})", name)
         _resize(known[name], wanted, f"containers[{name!r}]")
     if resources is not None:
-        if source.pod_wish is None:
+        if source.raw_pod is None:
             raise InputError.at("pod", "a pod that has resources as a whole (spec.resources)", pod.name)
-        _resize(source.pod_wish, resources, "pod")
+        _resize(source.raw_pod, resources, "pod")
     return source.pod()
 
 
 def resources_of(pod: Pod) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """Return the CPU and memory of a pod as `resized_pod` takes them: by container, and of the pod as a whole."""
     source = source_of(pod)
-    found = {one.name: _as_resources(one) for one in (*source.init_wishes, *source.wishes)}
-    return found, None if source.pod_wish is None else _as_resources(source.pod_wish)
+    found = {one.name: _as_resources(one) for one in (*source.raw_init, *source.raw_containers)}
+    return found, None if source.raw_pod is None else _as_resources(source.raw_pod)
 
 
-def _as_resources(wish: RawRequests) -> dict[str, dict[str, str]]:
+def _as_resources(raw: RawRequests) -> dict[str, dict[str, str]]:
     return {
         kind: {name: f"{amounts[name]}n" for name in _RESIZABLE if name in amounts}
-        for kind, amounts in (("requests", wish.requests), ("limits", wish.limits))
+        for kind, amounts in (("requests", raw.requests), ("limits", raw.limits))
     }
 
 
-def _resize(wish: RawRequests, wanted: object, where: str) -> None:
+def _resize(raw: RawRequests, wanted: object, where: str) -> None:
     """Patch resources."""
     if not isinstance(wanted, Mapping) or not {"requests", "limits"} >= wanted.keys():
         raise InputError.at(where, 'an object with "requests" and "limits"', wanted)
-    for kind, amounts in (("requests", wish.requests), ("limits", wish.limits)):
+    for kind, amounts in (("requests", raw.requests), ("limits", raw.limits)):
         given = wanted.get(kind) or {}
         if not isinstance(given, Mapping):
             raise InputError.at(f"{where}.{kind}", "amounts by resource", given)
@@ -271,8 +271,8 @@ def _resize(wish: RawRequests, wanted: object, where: str) -> None:
             if resource not in _RESIZABLE and amount != amounts.get(resource):
                 raise InputError.at(f"{where}.{kind}", "changes of cpu and memory only", resource)
             amounts[resource] = amount
-    for resource, limit in wish.limits.items():
-        if wish.requests.get(resource, 0) > limit:
+    for resource, limit in raw.limits.items():
+        if raw.requests.get(resource, 0) > limit:
             raise InputError.at(f'{where}.requests["{resource}"]', "at most the limit", wanted)
 
 

@@ -59,11 +59,11 @@ class PodSource(Record, frozen=False):
 
     identity: Mapping[str, Any]
     """The pod's `uid`, `name`, `namespace` and `annotations`."""
-    init_wishes: Sequence[RawRequests]
+    raw_init: Sequence[RawRequests]
     """The resources of its init containers, in their order."""
-    wishes: Sequence[RawRequests]
+    raw_containers: Sequence[RawRequests]
     """The resources of its other containers, in their order."""
-    pod_wish: RawRequests | None
+    raw_pod: RawRequests | None
     """The resources of the pod as a whole (`spec.resources`, Pod Level Resources) if it has any."""
     allocated: Mapping[str, Mapping[str, int]] = _NOTHING
     """By container, what the pod's status says that it was allocated, where that is not its request."""
@@ -95,15 +95,15 @@ def _read_pod(source: PodSource, reading: PodReading) -> Pod:
     level = _level(source, reading)
     # resources without an entry can decide the class, and nothing else
     pod_level = reading.pod_level if level is not None and (level.requests or level.limits) else PodLevel.IGNORED
-    deciding = [*source.init_wishes, *source.wishes] if level is None else [level]
+    deciding = [*source.raw_init, *source.raw_containers] if level is None else [level]
     qos = source.stored_qos or qos_class([(one.requests, one.limits) for one in deciding])
     is_managed = pod_level is PodLevel.MANAGED
     is_exclusive = qos is QOSClass.GUARANTEED and pod_level is not PodLevel.SHARES
     found = []
-    for wish in (*source.init_wishes, *source.wishes):
-        status = _from_status(wish, source.allocated, reading) if source.allocated else None
-        found.append(_container(wish, is_exclusive and not (is_managed and not is_guaranteed(wish)), status))
-    first = len(source.init_wishes)
+    for raw in (*source.raw_init, *source.raw_containers):
+        status = _from_status(raw, source.allocated, reading) if source.allocated else None
+        found.append(_container(raw, is_exclusive and not (is_managed and not is_guaranteed(raw)), status))
+    first = len(source.raw_init)
     init_containers, containers = tuple(found[:first]), tuple(found[first:])
     exclusive_cpus, memory, devices = effective_request(init_containers, containers)
     if is_managed and level is not None:
@@ -129,7 +129,7 @@ def _read_pod(source: PodSource, reading: PodReading) -> Pod:
         devices=devices,
         all_containers=init_containers + containers,
         pod_level=pod_level,
-        made_of=source if source.pod_wish or source.allocated or source.stored_qos else None,
+        made_of=source if source.raw_pod or source.allocated or source.stored_qos else None,
     )
 
 
@@ -138,19 +138,19 @@ def source_of(pod: Pod) -> PodSource:
     identity = {"uid": pod.uid, "name": pod.name, "namespace": pod.namespace, "annotations": pod.annotations}
     source = pod.made_of
     if isinstance(source, PodSource):
-        init_wishes, wishes = ([_copied(one) for one in some] for some in (source.init_wishes, source.wishes))
-        whole, stored_qos = source.pod_wish and _copied(source.pod_wish), source.stored_qos
+        raw_init, raw_containers = ([_copied(one) for one in some] for some in (source.raw_init, source.raw_containers))
+        whole, stored_qos = source.raw_pod and _copied(source.raw_pod), source.stored_qos
     else:
-        init_wishes, wishes = ([_wish_of(one) for one in some] for some in (pod.init_containers, pod.containers))
+        raw_init, raw_containers = ([_raw_of(one) for one in some] for some in (pod.init_containers, pod.containers))
         whole = stored_qos = None
-    return PodSource(identity, init_wishes, wishes, whole, constraints=pod.constraints, stored_qos=stored_qos)
+    return PodSource(identity, raw_init, raw_containers, whole, constraints=pod.constraints, stored_qos=stored_qos)
 
 
-def _copied(wish: RawRequests) -> RawRequests:
-    return replace(wish, requests=dict(wish.requests), limits=dict(wish.limits))
+def _copied(raw: RawRequests) -> RawRequests:
+    return replace(raw, requests=dict(raw.requests), limits=dict(raw.limits))
 
 
-def _wish_of(container: Container) -> RawRequests:
+def _raw_of(container: Container) -> RawRequests:
     """Return the resources of a container as they were before `_container` made a record of them."""
     requests, limits = (
         {name: amount * (10**6 if name == "cpu" else 10**9) for name, amount in amounts.items()}
@@ -159,19 +159,19 @@ def _wish_of(container: Container) -> RawRequests:
     return RawRequests(container.name, requests, limits, container.is_init, container.is_sidecar)
 
 
-def is_guaranteed(wish: RawRequests) -> bool:
+def is_guaranteed(raw: RawRequests) -> bool:
     """Return whether a container would be Guaranteed by itself: it requests CPU and memory, as much as its limits."""
-    return qos_class([(wish.requests, wish.limits)]) is QOSClass.GUARANTEED
+    return qos_class([(raw.requests, raw.limits)]) is QOSClass.GUARANTEED
 
 
 def _level(source: PodSource, reading: PodReading) -> RawRequests | None:
     """Return the resources of the pod as a whole with defaults filled in; None where they decide nothing."""
-    wish = source.pod_wish
-    if wish is None or reading.pod_level is PodLevel.IGNORED:
+    raw = source.raw_pod
+    if raw is None or reading.pod_level is PodLevel.IGNORED:
         return None
-    if not (wish.requests or wish.limits):
-        return None if reading.empty_pod_resources_ignored else wish
-    level = RawRequests(wish.name, dict(wish.requests), dict(wish.limits))
+    if not (raw.requests or raw.limits):
+        return None if reading.empty_pod_resources_ignored else raw
+    level = RawRequests(raw.name, dict(raw.requests), dict(raw.limits))
     by_api_server = reading.pod_limits_defaulted_by_api_server
     if by_api_server and source.identity["annotations"].get(CONFIG_SOURCE) in _STATIC_SOURCES:
         return level
@@ -186,12 +186,12 @@ def _fill_in_requests(level: RawRequests, source: PodSource, *, by_api_server: b
 
     A pod without limits of its own gets requests by `by_api_server` only.
     """
-    for resource, amount in peak(source.init_wishes, source.wishes, lambda one: one.limits.items()).items():
+    for resource, amount in peak(source.raw_init, source.raw_containers, lambda one: one.limits.items()).items():
         if is_hugepages(resource) and resource not in level.requests:
             level.limits.setdefault(resource, amount)
     if not (level.limits or by_api_server):
         return
-    requested = peak(source.init_wishes, source.wishes, lambda one: one.requests.items())
+    requested = peak(source.raw_init, source.raw_containers, lambda one: one.requests.items())
     for resource in ("cpu", "memory"):
         if resource in requested:
             level.requests.setdefault(resource, requested[resource])
@@ -201,35 +201,35 @@ def _fill_in_requests(level: RawRequests, source: PodSource, *, by_api_server: b
 
 def _fill_in_limits(level: RawRequests, source: PodSource) -> None:
     """Fill in limits where all containers have one: their sum, or the pod's request if that is more."""
-    everybody = [*source.init_wishes, *source.wishes]
-    limited = peak(source.init_wishes, source.wishes, lambda one: one.limits.items())
+    everybody = [*source.raw_init, *source.raw_containers]
+    limited = peak(source.raw_init, source.raw_containers, lambda one: one.limits.items())
     for resource, amount in level.requests.items():
         if all(resource in one.limits for one in everybody):
             level.limits.setdefault(resource, max(amount, limited[resource]))
 
 
 def _from_status(
-    wish: RawRequests, allocated: Mapping[str, Mapping[str, int]], reading: PodReading
+    raw: RawRequests, allocated: Mapping[str, Mapping[str, int]], reading: PodReading
 ) -> Mapping[str, int] | None:
     """Return the requests that the status has for a container if the kubelet goes by them, else None."""
-    if reading.from_status is StatusRequests.NOBODY or (wish.is_init and not wish.is_sidecar):
+    if reading.from_status is StatusRequests.NOBODY or (raw.is_init and not raw.is_sidecar):
         return None
-    if wish.is_sidecar and reading.from_status is not StatusRequests.WITH_SIDECARS:
+    if raw.is_sidecar and reading.from_status is not StatusRequests.WITH_SIDECARS:
         return None
-    return allocated.get(wish.name)
+    return allocated.get(raw.name)
 
 
-def _container(wish: RawRequests, is_exclusive: bool, from_status: Mapping[str, int] | None = None) -> Container:
+def _container(raw: RawRequests, is_exclusive: bool, from_status: Mapping[str, int] | None = None) -> Container:
     """Return the record of a container.
 
     Args:
-        wish: its resources.
+        raw: its resources.
         is_exclusive: its pod is one whose CPUs and memory are pinned.
         from_status: requests that the managers go by, in billionths; None: those of the spec.
     """
-    limits = requests = {name: in_units(name, value) for name, value in wish.limits.items()}
-    if wish.requests != wish.limits:
-        requests = {name: in_units(name, value) for name, value in wish.requests.items()}
+    limits = requests = {name: in_units(name, value) for name, value in raw.limits.items()}
+    if raw.requests != raw.limits:
+        requests = {name: in_units(name, value) for name, value in raw.requests.items()}
     exclusive_cpus = 0
     memory: tuple[tuple[str, int], ...] = ()
     fractional_memory = ""
@@ -240,14 +240,14 @@ def _container(wish: RawRequests, is_exclusive: bool, from_status: Mapping[str, 
         cpus, fraction = divmod(asked.get("cpu", 0), 1000)
         exclusive_cpus = 0 if fraction else cpus
         memory = tuple(sorted([item for item in asked.items() if is_pinned_memory(item[0])]))
-        exact = wish.requests if from_status is None else from_status
+        exact = raw.requests if from_status is None else from_status
         fractional_memory = next((kind for kind, _ in memory if not is_whole(exact[kind])), "")
     return Container(
-        name=wish.name,
+        name=raw.name,
         requests=requests,
         limits=limits,
-        is_init=wish.is_init,
-        is_sidecar=wish.is_sidecar,
+        is_init=raw.is_init,
+        is_sidecar=raw.is_sidecar,
         exclusive_cpus=exclusive_cpus,
         memory=memory,
         devices=tuple(sorted([item for item in limits.items() if is_device(item[0])])),
