@@ -46,7 +46,7 @@ def command(
     versions: tuple[KubeletVersion, ...] = options.kubelet_versions,
     with_hints: bool = options.flag("Show what each provider offered, too.", "--hints"),
     resizes: bool = options.flag(
-        "Ask whether the kubelet of --node would resize pods in place: give pods of that node, with the resources  "
+        "Ask whether the kubelet of --node would resize pods in place: give pods of that node, with the resources "
         "that are wanted. Exit status 1 if one is not allocated.",
         "--resize",
     ),

@@ -37,7 +37,7 @@ def command(
     source: inputs.NodeSource = options.all_of(inputs.NodeSource),
     version: KubeletVersion | None = options.kubelet_version,
     chosen: str | None = options.value(
-        "Explain only this pod of the input, after those before it (a rejected pod: after all others), or of the  "
+        "Explain only this pod of the input, after those before it (a rejected pod: after all others), or of the "
         "node's rejected pods; without an input, of the cluster that kubectl uses (see `alignup why`).",
         "--pod",
         metavar="NAMESPACE/NAME",

@@ -194,14 +194,19 @@ def test_a_node_that_no_eviction_helps_is_left_out(answers) -> None:
     assert evicted(answers, watched("p", priority=5, cpu=4), []) is None
 
 
-def test_a_node_whose_last_pods_have_no_certain_place_is_left_out_for_a_moment(answers) -> None:
-    state = answers.state
+def last_pods_uncertain(state):
+    """Let a pod be bound where one ends that the last report has; return the node as it was reported."""
     held = empty().copy()
     held.admit(watched("old", "exact-a", cpu=2).pod)
     state.pod_seen(watched("old", "exact-a", cpu=2), 0)
     state.report_seen(report("exact-a", described=description(), holdings=held), 0)
     state.pod_seen(watched("new", "exact-a", cpu=2), 0)
     state.pod_gone("uid-old", 0)
+    return held
+
+
+def test_a_node_whose_last_pods_have_no_certain_place_is_left_out_for_a_moment(answers) -> None:
+    state, held = answers.state, last_pods_uncertain(answers.state)
     found = answers.filter(watched("p", cpu=1), ["exact-a"], 0)
     assert found.unresolvable == {"exact-a": UNCERTAIN}
     held.remove("uid-old")
@@ -222,13 +227,7 @@ def test_a_waiting_pod_is_woken_once_when_a_node_can_take_it(answers) -> None:
 
 
 def test_nobody_is_woken_for_a_node_whose_last_pods_have_no_certain_place(answers) -> None:
-    state = answers.state
-    held = empty().copy()
-    held.admit(watched("old", "exact-a", cpu=2).pod)
-    state.pod_seen(watched("old", "exact-a", cpu=2), 0)
-    state.report_seen(report("exact-a", described=description(), holdings=held), 0)
-    state.pod_seen(watched("new", "exact-a", cpu=2), 0)
-    state.pod_gone("uid-old", 0)
+    state, held = answers.state, last_pods_uncertain(answers.state)
     assert not answers.filter(watched("p", cpu=1), ["exact-a"], 0).passed
     state.changed.intersection_update({"exact-a"})
     assert state.changed
