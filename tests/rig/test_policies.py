@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from alignup.scheduler.api_client import TOPOLOGIES
-from alignup.scheduler.extender_service import WOKEN
+from alignup.control_plane.api_server.api_client import TOPOLOGIES
+from alignup.control_plane.scheduler.extender_service import WOKEN
 from rigged import Server, control_plane
 
 pytestmark = [pytest.mark.slow, pytest.mark.rig]
