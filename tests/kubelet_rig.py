@@ -17,7 +17,7 @@ import time
 import urllib.request
 from pathlib import Path
 
-from alignup.kubelet.read import read_kubelet_node
+from alignup.kubelet.read import read_kubelet
 from kernel_trees import write
 
 __all__ = ["KubeletRig", "why_not"]
@@ -228,7 +228,7 @@ class KubeletRig:
         """
         for _ in range(READINGS):
             root = self.record()
-            read = read_kubelet_node(root, kubelet_dir=self.state, config=self.directory / "kubelet.json")
+            read = read_kubelet(root, kubelet_dir=self.state, config=self.directory / "kubelet.json")
             before = json.loads((root / "podresources" / "list.json").read_text())
             after = self.ask("list")
             if unordered(before) == unordered(after):

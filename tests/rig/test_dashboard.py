@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from alignup.kubelet.node_metrics import prometheus_text
-from alignup.kubelet.read import read_kubelet_node
+from alignup.kubelet.read import read_kubelet
 from rig_kubelets import PROGRAMS, RealKubelet, real_kubelets
 from rig_proof import EXTENDER
 from rigged import DEPLOY, Server, alignup, control_plane, free_address, need_rig, wait_for_metric
@@ -45,7 +45,7 @@ def exported(kubelet: RealKubelet) -> Iterator[str]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            text = prometheus_text(read_kubelet_node(kubelet.root, config=kubelet.config))
+            text = prometheus_text(read_kubelet(kubelet.root, config=kubelet.config))
             self.send_response(200)
             self.end_headers()
             self.wfile.write(text.encode())

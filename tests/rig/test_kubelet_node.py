@@ -17,7 +17,7 @@ import pytest
 from alignup.kubelet.check import check_node
 from alignup.kubelet.collect import collect
 from alignup.kubelet.layout import FolderFiles
-from alignup.kubelet.read import read_kubelet_node
+from alignup.kubelet.read import read_kubelet
 from kernel_trees import server
 from kubelet_rig import NODE_NAME, KubeletRig, why_not
 
@@ -202,9 +202,9 @@ def test_a_kubelet_is_read_over_its_socket_and_collected(folder):
         recorded = rig.read()
         shutil.rmtree(rig.root / "podresources")
         files = FolderFiles(rig.root, rig.state)
-        live = read_kubelet_node(rig.root, kubelet_dir=rig.state, config=folder / "kubelet.json")
+        live = read_kubelet(rig.root, kubelet_dir=rig.state, config=folder / "kubelet.json")
         collect(files, folder / "node.tar.xz", config=folder / "kubelet.json")
-        packed = read_kubelet_node(folder / "node.tar.xz")
+        packed = read_kubelet(folder / "node.tar.xz")
         for found in (live, packed):
             check_holdings(found)
             assert sorted(found.records.listed, key=str) == sorted(recorded.records.listed, key=str)

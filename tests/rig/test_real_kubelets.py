@@ -16,9 +16,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from alignup.kubelet.node_resource_topology.report import holdings_of
-from alignup.kubelet.read import read_kubelet_node
+from alignup.kubelet.read import read_kubelet
 from alignup.machine.cpuset import CPUSet
+from alignup.kubelet.node_resource_topology.report import holdings_of
 from rig_kubelets import PROGRAMS, misses, real_kubelets
 from rig_outcome import Outcome, play
 from rig_proof import EXTENDER, FLEET, cycles, questions
@@ -120,7 +120,7 @@ def test_a_node_is_collected_with_its_pods_from_the_api_server(plane, kubelets, 
     done = collect(plane, kubelet, target, kubelet.name)
     assert done.returncode == 0, done.stderr
     assert "no pods in it" not in done.stderr
-    found = read_kubelet_node(target)
+    found = read_kubelet(target)
     held = {one.name: one for one in holdings_of(found.node).pods if one.name in {"kept", "other"}}
     for one in decided:
         containers = held[one["pod"].rpartition("/")[2]].containers

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from alignup.errors import InputError
-from alignup.kubelet.read import read_kubelet_node
+from alignup.kubelet.read import read_kubelet
 from kubelet_rig import why_not
 from rigged import BIN, control_plane, need_rig
 
@@ -127,7 +127,7 @@ class Cluster:
         (root / "pods.json").write_text(json.dumps(self.pods()))
         (root / "node.json").write_text(json.dumps(self.call("GET", f"/api/v1/nodes/{NODE}")))
         config = self.directory / "kubelet.json"
-        node = read_kubelet_node(root, kubelet_dir=self.directory / "kubelet", config=config).node
+        node = read_kubelet(root, kubelet_dir=self.directory / "kubelet", config=config).node
         node.whole_verdict = True
         return node
 

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from alignup.errors import InputError
 from alignup.kubelet.node_metrics import prometheus_text
-from alignup.kubelet.read import read_kubelet_node
+from alignup.kubelet.read import read_kubelet
 from alignup.kubernetes.pod import Container, Pod
 from alignup.records import replace
 from kubelet_files import EXAMPLE
@@ -17,7 +17,7 @@ from kubelet_files import EXAMPLE
 
 @pytest.fixture(scope="module")
 def found():
-    return read_kubelet_node(EXAMPLE / "root.tar.xz")
+    return read_kubelet(EXAMPLE / "root.tar.xz")
 
 
 def test_metrics_tell_what_is_free_and_how_containers_are_aligned(found):

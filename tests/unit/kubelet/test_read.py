@@ -7,12 +7,15 @@ import shutil
 
 import pytest
 
-from alignup import Node, read_machine
+from alignup import read_machine
+from alignup import read_kubelet_node
+from alignup import Node
 from alignup.errors import AlignupWarning, ConfigError, InputError
 from alignup.kubelet.checkpoints import checksum_of
-from alignup.kubelet.read import read_kubelet_node, stale_entries
+from alignup.kubelet.read import read_kubelet, stale_entries
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device
+from alignup.machine.machine import Machine
 from alignup.topology_manager.hints import BitMask
 from kernel_trees import server, write
 from kubelet_files import CONFIG, EXAMPLE, gib, guaranteed, signed, write_node, write_root
@@ -95,7 +98,7 @@ def test_entries_of_pods_that_are_gone_are_dropped(written):
     """As a kubelet does before each admission; CPUs that others of the pod use stay theirs."""
     root, node = written
     (root / "pods.json").write_text(json.dumps({"items": [PODS[0]]}))
-    read = read_kubelet_node(root)
+    read = read_kubelet(root)
     assert stale_entries(read.records) == {"uid-b": ["i0", "c0"], "uid-c": ["c0"]}
     node.remove("uid-b")
     node.remove("uid-c")
@@ -111,20 +114,20 @@ def test_a_pod_that_fails_holds_what_it_has_until_it_is_terminated(written):
     listed = json.loads((root / "podresources/list.json").read_text())
     listed["pod_resources"][2]["containers"] = []  # of a pod whose init containers alone hold something
     (root / "podresources/list.json").write_text(json.dumps(listed))
-    assert stale_entries(read_kubelet_node(root).records) == {}
+    assert stale_entries(read_kubelet(root).records) == {}
     (root / "node.json").write_text('{"status": {"nodeInfo": {"kubeletVersion": "v1.33.1"}}}')
-    assert stale_entries(read_kubelet_node(root).records) == {"uid-c": ["c0"]}  # it lists pods that have ended too
+    assert stale_entries(read_kubelet(root).records) == {"uid-c": ["c0"]}  # it lists pods that have ended too
     (root / "node.json").unlink()
     listed["pod_resources"].pop()
     (root / "podresources/list.json").write_text(json.dumps(listed))
-    assert stale_entries(read_kubelet_node(root).records) == {"uid-c": ["c0"]}
+    assert stale_entries(read_kubelet(root).records) == {"uid-c": ["c0"]}
 
 
 def test_without_pods_they_are_known_by_what_they_hold(written):
     """PodResources answers have names and no uids."""
     root, node = written
     (root / "pods.json").unlink()
-    read = read_kubelet_node(root)
+    read = read_kubelet(root)
     assert {(pod.uid, f"{pod.namespace}/{pod.name}") for pod in read.node.pods} == {
         (f"uid-{name}", f"default/{name}") for name in "abc"
     }
@@ -132,7 +135,7 @@ def test_without_pods_they_are_known_by_what_they_hold(written):
     listed = json.loads((root / "podresources/list.json").read_text())
     listed["pod_resources"].pop()
     (root / "podresources/list.json").write_text(json.dumps(listed))
-    assert stale_entries(read_kubelet_node(root).records) == {"uid-c": ["c0"]}
+    assert stale_entries(read_kubelet(root).records) == {"uid-c": ["c0"]}
 
 
 def test_without_pods_an_init_container_counts_whose_pod_is_not_known(written):
@@ -147,7 +150,7 @@ def test_without_pods_an_init_container_counts_whose_pod_is_not_known(written):
     listed = json.loads((root / "podresources/list.json").read_text())
     silent = {"namespace": "default", "name": "new", "containers": [{"name": "app"}]}
     (root / "podresources/list.json").write_text(json.dumps({"pod_resources": [*listed["pod_resources"], silent]}))
-    read = read_kubelet_node(root)
+    read = read_kubelet(root)
     assert stale_entries(read.records) == {"old": ["c0"]}
     assert "new" in {pod.uid for pod in read.node.pods}
 
@@ -181,7 +184,7 @@ def test_without_pods_one_that_is_gone_is_dropped_whatever_its_containers_are_ca
         allocated = {"data": data, "checksum": checksum_of(f"(string){data}")}
         (root / "var/lib/kubelet/allocated_pods_state").write_text(json.dumps(allocated))
     assert gone
-    stale = stale_entries(read_kubelet_node(root).records)
+    stale = stale_entries(read_kubelet(root).records)
     assert stale == ({} if knows == "a pod that holds nothing" else {"uid-c": ["like-no-other"]})
 
 
@@ -204,7 +207,7 @@ def test_without_pods_one_whose_init_containers_hold_something_is_known_by_its_c
     data = json.dumps({"entries": entries | {"odd": 5, "odder": {"ContainerResources": 5}}})
     allocated = {"data": data, "checksum": checksum_of(f"(string){data}")}
     (root / "var/lib/kubelet/allocated_pods_state").write_text(json.dumps(allocated))
-    read = read_kubelet_node(root)
+    read = read_kubelet(root)
     assert stale_entries(read.records) == {"gone": ["like-no-other"], "other": ["app"]}
     assert "new" in {pod.uid for pod in read.node.pods}  # though another pod has a container of this name
 

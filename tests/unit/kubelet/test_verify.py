@@ -10,15 +10,17 @@ from pathlib import Path
 import pytest
 
 import leasing
-from alignup import Node, read_machine
+from alignup import read_machine
+from alignup import Node
 from alignup.errors import InputError
-from alignup.host.leases.record import MemoryShare
 from alignup.kubelet.allocate_response_pb2 import AllocateResponse, DeviceFile
 from alignup.kubelet.processes import all_processes
-from alignup.kubelet.read import read_kubelet_node
+from alignup.kubelet.read import read_kubelet
 from alignup.kubelet.verify import placements_of_kubelet, placements_of_leases, verify
+from alignup.host.leases.record import MemoryShare
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device
+from alignup.machine.machine import Machine
 from alignup.records import json_fields
 from kernel_trees import server
 from kubelet_files import CONFIG, guaranteed, signed, write_node, write_root
@@ -66,12 +68,12 @@ CGROUPFS = f"12:cpuset:/kubepods/pod{UID}/{'e' * 64}\n"
 
 def misplaced(root, *pids):
     running = list(all_processes(root))
-    return verify(root, placements_of_kubelet(read_kubelet_node(root), running), running, pids)
+    return verify(root, placements_of_kubelet(read_kubelet(root), running), running, pids)
 
 
 def own(root):
     """Return the CPUs of the first container."""
-    return str(read_kubelet_node(root).node.cpu.cpus(UID, "c0"))
+    return str(read_kubelet(root).node.cpu.cpus(UID, "c0"))
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,15 @@ import pytest
 
 from alignup import read_machine
 from alignup.cluster import read_node_resource_topologies
-from alignup.control_plane.publishers.fleet import FleetNode
-from alignup.control_plane.publishers.publish import published_object
+from alignup.cluster import Cluster
 from alignup.errors import AlignupWarning
+from alignup.kubelet.read import read_kubelet
+from alignup.machine.machine import Machine
+from alignup.node import Node
 from alignup.kubelet.node_resource_topology.read import read_topology
 from alignup.kubelet.node_resource_topology.write import fingerprint, kubelet_topology_object, topology_object
-from alignup.kubelet.read import read_kubelet_node
-from alignup.node import Node
+from alignup.control_plane.publishers.fleet import FleetNode
+from alignup.control_plane.publishers.publish import published_object
 from cluster_cases import node_of
 from kubelet_files import EXAMPLE, guaranteed
 from strategies import seeds
@@ -27,7 +29,7 @@ ARCHIVE = EXAMPLE / "root.tar.xz"
 
 @pytest.fixture(scope="module")
 def found():
-    return read_kubelet_node(ARCHIVE)
+    return read_kubelet(ARCHIVE)
 
 
 @pytest.mark.parametrize("seed", seeds(10, 30))
