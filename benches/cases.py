@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import model
+from alignup import read_pod
 from alignup.topology_manager.hints import HintList
 from machines import GIBI, machine_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from random import Random
 
+    from alignup import Node, Pod
     from alignup.topology_manager.admission import ContainerAllocation
 
 FACTOR = float(os.environ.get("ALIGNUP_BENCH_FACTOR", "4"))
@@ -75,6 +78,26 @@ def scenario(numa_nodes: int, policy: str = "restricted", cores: int = 8) -> dic
             for kind in ("gpu", "nic")
         },
     }
+
+
+def pod_of(demands: list[Demand], uid: str = "pod") -> Pod:
+    """Return a pod with a container for each demand."""
+    manifest = demands[0].manifest(uid)
+    manifest["spec"]["containers"] = [
+        {**demand.manifest(uid)["spec"]["containers"][0], "name": f"c{number}"} for number, demand in enumerate(demands)
+    ]
+    return read_pod(manifest)
+
+
+def loaded(node: Node, load: float, random: Random) -> Node:
+    """Put pods on a node until about such a part is in use; each sits on one NUMA node where the policy has its way."""
+    for number in range(round(2 * len(node.machine.numa_nodes) * load)):
+        cpus = random.choice([4, 6, 8, 8])
+        demand = Demand(
+            cpus, random.choice([4, 12, 16]), {f"example.com/{kind}": random.randint(0, 2) for kind in ("gpu", "nic")}
+        )
+        node.admit(demand.manifest(f"old-{number}"))
+    return node
 
 
 def bank(one: int, other: int) -> int:
