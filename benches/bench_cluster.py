@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from alignup import Cluster, Node, Pod
-from alignup.cluster import REASONS, STRATEGIES, read_node_resource_topologies
+from alignup.cluster import REASONS, STRATEGIES, read_amounts, read_node_resource_topologies
 from alignup.cluster.simulation import Simulation, synthetic_trace
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from cases import FACTOR, Demand, loaded, pod_of, scenario
@@ -209,16 +209,20 @@ def test_update_of_an_object(benchmark, promise):
     cluster = read_node_resource_topologies(
         [{**names[number % 100], "metadata": {"name": f"worker-{number}"}} for number in range(NODES)]
     )
-    cluster.update("worker-77", names[5])
+
+    def update() -> None:
+        cluster.update("worker-77", read_amounts(names[5], "worker-77"))
+
+    update()
     assert cluster.free("memory")[77, 0] == (32 << 30) - (5 << 12)
-    benchmark(cluster.update, "worker-77", names[5])
+    benchmark(update)
     promise(25)
 
 
 READ = """
 import sys, time
 from pathlib import Path
-from alignup import Cluster
+from alignup.cluster import read_node_resource_topologies
 
 def most_kilobytes():
     [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]

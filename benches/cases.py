@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 FACTOR = float(os.environ.get("ALIGNUP_BENCH_FACTOR", "4"))
 """How much slower than promised this machine may be. The promises are for the machine that the README names; what
-catches a regression on any machine are ratios of one run, see check_ratios.py."""
+catches a regression on any machine are compare.py and instructions.py."""
 
 EVERY_MASK = range(1, 256)
+STRETCHES = 20
 
 # What makes a merge hard at 8 nodes: who prefers which of all 255 masks. The third is the worst for everybody who
 # walks the product, because every permutation is looked at and none ends it.
@@ -138,3 +139,10 @@ def summary(got: ContainerAllocation) -> tuple[int | None, bool | None, str, dic
     affinity = got.affinity
     mask = None if affinity is None or affinity.affinity is None else int(affinity.affinity)
     return mask, None if affinity is None else affinity.preferred, str(got.cpus), dict(got.devices)
+
+
+def quietest(seconds: list[float], part: float) -> float:
+    """Return a quantile of the quietest of 20 stretches: other processes come and go, what we do stays."""
+    length = max(len(seconds) // STRETCHES, 1)
+    stretches = [sorted(seconds[start : start + length]) for start in range(0, len(seconds) - length + 1, length)]
+    return min(stretch[int(length * part)] for stretch in stretches)

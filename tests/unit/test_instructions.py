@@ -16,7 +16,7 @@ PRINTED = "admit 100\n10,000 nodes, 1 container 1\n"
 
 @pytest.fixture
 def recorded(tmp_path, monkeypatch):
-    """Record 1,000 and 2,000 instructions for this machine, in a file of the test's own; valgrind is thought to be there."""
+    """Record 1,000 and 2,000 instructions for this machine in a file of the test's own; valgrind seems to be there."""
     file = tmp_path / "instructions.json"
     file.write_text(json.dumps({instructions.key(): {"a": 1000, "b": 2000}}), encoding="utf-8")
     monkeypatch.setattr(instructions, "RECORDED", file)
@@ -46,7 +46,8 @@ def test_all_parts_of_a_profile_are_one_total(tmp_path) -> None:
         ({"a": 1000, "b": 2000, "c": 9}, 0, "no path takes more than 3% more instructions"),
     ],
 )
-def test_a_path_may_take_three_percent_more(recorded, monkeypatch, capsys, now, status, last) -> None:
+@pytest.mark.usefixtures("recorded")
+def test_a_path_may_take_three_percent_more(monkeypatch, capsys, now, status, last) -> None:
     monkeypatch.setattr(instructions, "counted", lambda: now)
     assert instructions.main([]) == status
     printed = capsys.readouterr().out.splitlines()
@@ -74,7 +75,8 @@ def test_what_cannot_be_compared_is_skipped_with_the_reason(recorded, tmp_path, 
     assert capsys.readouterr().out == "skipped: valgrind is not installed\n"
 
 
-def test_a_base_is_counted_by_its_own_interpreter(recorded, tmp_path, monkeypatch, capsys) -> None:
+@pytest.mark.usefixtures("recorded")
+def test_a_base_is_counted_by_its_own_interpreter(tmp_path, monkeypatch, capsys) -> None:
     """What is recorded does not matter then."""
     (tmp_path / "benches").mkdir()
     (tmp_path / "benches/hot_paths.py").touch()
@@ -86,7 +88,7 @@ def test_a_base_is_counted_by_its_own_interpreter(recorded, tmp_path, monkeypatc
 
 def test_the_program_marks_what_is_counted() -> None:
     """Without valgrind it runs as well, and names six paths."""
-    done = subprocess.run(  # noqa: S603  # ours
+    done = subprocess.run(  # ours
         [sys.executable, "benches/hot_paths.py"],
         cwd=instructions.ROOT,
         env={"PYTHONPATH": "tests", "PYTHONHASHSEED": "0"},
