@@ -4,7 +4,7 @@
     ... --slow FILE                     # writes the names of the slower ones, a line each, to run these again
     ... --history FILE                  # appends the ratios of the change, which the site draws (docs/curves.md)
 
-The files are reports of pytest-benchmark, best of runs in turns on one machine (`.ci/run compare` makes them). A run
+The files are reports of pytest-benchmark, best of runs in turns on one machine (`.ci/run benchmarks_of_both`). A run
 counts by its quickest round. A benchmark is slower where the quickest run of the change takes 15 % more than the
 slowest run of the base: whatever lies between the runs of the base is their spread. Prints a table in Markdown. What
 only one side has is listed and not judged; so where a benchmark times something else, give it another name.
@@ -89,14 +89,14 @@ def main(arguments: list[str]) -> int:
         [json.loads(path.read_text(encoding="utf-8")) for path in paths] for paths in (asked.base, asked.change)
     )
     base, change = runs_of(before), runs_of(after)
+    slow = slower(base, change)
+    if asked.slow:
+        asked.slow.write_text("".join(f"{name}\n" for name in slow), encoding="utf-8")
     if not base.keys() & change.keys():
         print("no benchmark was run on both sides")
         return 1
-    slow = slower(base, change)
     print(table(base, change, slow), "", sep="\n")
     print(f"{len(slow)} of {len(base.keys() & change.keys())} benchmarks are {MOST - 1:.0%} slower beyond the spread")
-    if asked.slow:
-        asked.slow.write_text("".join(f"{name}\n" for name in slow), encoding="utf-8")
     if asked.history and not slow:
         note(asked.history, after)
     return 1 if slow else 0
