@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from alignup import Cluster, Node, Pod, read_pod
-from alignup.cluster import REASONS, STRATEGIES, read_node_resource_topologies
+from alignup import Cluster, Node, Pod
+from alignup.cluster import REASONS, STRATEGIES, read_amounts, read_node_resource_topologies
 from alignup.cluster.simulation import Simulation, synthetic_trace
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
-from cases import FACTOR, Demand, scenario
+from cases import FACTOR, Demand, loaded, pod_of, scenario
 
 NODES = 10_000
 NUMA_NODES = 8
@@ -55,32 +55,12 @@ POLICIES = [
 """To make the nodes of a policy takes seconds, of their own shapes minutes: most are slow benchmarks."""
 
 
-def pod_of(demands: list[Demand], uid: str = "pod") -> Pod:
-    """Return a pod with a container for each demand."""
-    manifest = demands[0].manifest(uid)
-    manifest["spec"]["containers"] = [
-        {**demand.manifest(uid)["spec"]["containers"][0], "name": f"c{number}"} for number, demand in enumerate(demands)
-    ]
-    return read_pod(manifest)
-
-
 def described(policy: str, pages: int = 0) -> dict[str, Any]:
     """Return a node; its memory differs by some pages from that of others."""
     made = scenario(NUMA_NODES, policy)
     for node in made["machine"]["numaNodes"]:
         node["memory"] -= pages << 12
     return made
-
-
-def loaded(node: Node, load: float, random: Random) -> Node:
-    """Put pods on a node until about such a part is in use; each sits on one NUMA node where the policy has its way."""
-    for number in range(round(2 * NUMA_NODES * load)):
-        cpus = random.choice([4, 6, 8, 8])
-        demand = Demand(
-            cpus, random.choice([4, 12, 16]), {f"example.com/{kind}": random.randint(0, 2) for kind in ("gpu", "nic")}
-        )
-        node.admit(demand.manifest(f"old-{number}"))
-    return node
 
 
 @lru_cache(maxsize=1)
@@ -229,16 +209,20 @@ def test_update_of_an_object(benchmark, promise):
     cluster = read_node_resource_topologies(
         [{**names[number % 100], "metadata": {"name": f"worker-{number}"}} for number in range(NODES)]
     )
-    cluster.update("worker-77", names[5])
+
+    def update() -> None:
+        cluster.update("worker-77", read_amounts(names[5], "worker-77"))
+
+    update()
     assert cluster.free("memory")[77, 0] == (32 << 30) - (5 << 12)
-    benchmark(cluster.update, "worker-77", names[5])
+    benchmark(update)
     promise(25)
 
 
 READ = """
 import sys, time
 from pathlib import Path
-from alignup import Cluster
+from alignup.cluster import read_node_resource_topologies
 
 def most_kilobytes():
     [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]

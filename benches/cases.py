@@ -7,19 +7,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import model
+from alignup import read_pod
 from alignup.topology_manager.hints import HintList
 from machines import GIBI, machine_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from random import Random
 
+    from alignup import Node, Pod
     from alignup.topology_manager.admission import ContainerAllocation
 
 FACTOR = float(os.environ.get("ALIGNUP_BENCH_FACTOR", "4"))
 """How much slower than promised this machine may be. The promises are for the machine that the README names; what
-catches a regression on any machine are ratios of one run, see check_ratios.py."""
+catches a regression on any machine are compare.py and instructions.py."""
 
 EVERY_MASK = range(1, 256)
+STRETCHES = 20
 
 # What makes a merge hard at 8 nodes: who prefers which of all 255 masks. The third is the worst for everybody who
 # walks the product, because every permutation is looked at and none ends it.
@@ -77,6 +81,26 @@ def scenario(numa_nodes: int, policy: str = "restricted", cores: int = 8) -> dic
     }
 
 
+def pod_of(demands: list[Demand], uid: str = "pod") -> Pod:
+    """Return a pod with a container for each demand."""
+    manifest = demands[0].manifest(uid)
+    manifest["spec"]["containers"] = [
+        {**demand.manifest(uid)["spec"]["containers"][0], "name": f"c{number}"} for number, demand in enumerate(demands)
+    ]
+    return read_pod(manifest)
+
+
+def loaded(node: Node, load: float, random: Random) -> Node:
+    """Put pods on a node until about such a part is in use; each sits on one NUMA node where the policy has its way."""
+    for number in range(round(2 * len(node.machine.numa_nodes) * load)):
+        cpus = random.choice([4, 6, 8, 8])
+        demand = Demand(
+            cpus, random.choice([4, 12, 16]), {f"example.com/{kind}": random.randint(0, 2) for kind in ("gpu", "nic")}
+        )
+        node.admit(demand.manifest(f"old-{number}"))
+    return node
+
+
 def bank(one: int, other: int) -> int:
     """Return how far two of 64 nodes are apart: themselves, a pair, a board of 8, a rack of 16, anywhere else."""
     for width, distance in ((1, 10), (2, 15), (8, 20), (16, 25)):
@@ -115,3 +139,10 @@ def summary(got: ContainerAllocation) -> tuple[int | None, bool | None, str, dic
     affinity = got.affinity
     mask = None if affinity is None or affinity.affinity is None else int(affinity.affinity)
     return mask, None if affinity is None else affinity.preferred, str(got.cpus), dict(got.devices)
+
+
+def quietest(seconds: list[float], part: float) -> float:
+    """Return a quantile of the quietest of 20 stretches: other processes come and go, what we do stays."""
+    length = max(len(seconds) // STRETCHES, 1)
+    stretches = [sorted(seconds[start : start + length]) for start in range(0, len(seconds) - length + 1, length)]
+    return min(stretch[int(length * part)] for stretch in stretches)

@@ -7,13 +7,12 @@ from time import perf_counter
 import pytest
 
 import model
-from cases import FACTOR, pairs_of
+from cases import FACTOR, pairs_of, quietest
 
 PLAIN = pytest.StashKey[dict[str, list[float]]]()
 QUIET = 0.069
 """Seconds that the yardstick takes on the machine that promises are made for, where nothing else runs."""
 
-STRETCHES = 20
 ROUNDS = 3
 
 
@@ -71,13 +70,6 @@ def pytest_benchmark_update_json(config, benchmarks, output_json) -> None:  # no
 def ratio(plain: float, mine: float) -> float:
     """Return how often a benchmark fits into the yardstick."""
     return round(plain / mine, 1)
-
-
-def quietest(seconds: list[float], part: float) -> float:
-    """Return a quantile of the quietest of 20 stretches: other processes come and go, what we do stays."""
-    length = max(len(seconds) // STRETCHES, 1)
-    stretches = [sorted(seconds[start : start + length]) for start in range(0, len(seconds) - length + 1, length)]
-    return min(stretch[int(length * part)] for stretch in stretches)
 
 
 @pytest.fixture

@@ -40,7 +40,9 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 def curves() -> Iterator[str]:
     """Yield a picture for each module of benchmarks: a curve for each benchmark, with its name where a mouse rests."""
-    runs = [json.loads(line) for line in HISTORY.read_text("utf-8").splitlines()]
+    runs = [json.loads(line) for line in HISTORY.read_text("utf-8").splitlines()] if HISTORY.exists() else []
+    if not runs:
+        yield "*The history of the workflow was not fetched (`.ci/history`) before this page was built.*"
     names = sorted({name for run in runs for name in run["ratios"]})
     for module in sorted({name.partition("::")[0] for name in names}):
         found = {
