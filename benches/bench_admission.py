@@ -7,7 +7,7 @@ from time import perf_counter_ns
 
 import pytest
 
-from alignup import Node, Pod
+from alignup import Node, Pod, read_pod
 from cases import ONE_NODE, Demand, scenario, summary
 
 ROUNDS = 4000
@@ -24,12 +24,12 @@ def busy(numa_nodes: int) -> tuple[Node, Pod]:
     node = Node.from_dict(scenario(numa_nodes))
     for index in range(numa_nodes // 2):
         assert node.admit(Demand(14, 24, {"example.com/gpu": 2, "example.com/nic": 2}).manifest(f"p{index}")).admitted
-    return node, Pod.from_manifest(ONE_NODE.manifest("pod"))
+    return node, read_pod(ONE_NODE.manifest("pod"))
 
 
 def fresh(numa_nodes: int) -> tuple[Node, Pod]:
     """Return an empty node, and the pod that is to come."""
-    return Node.from_dict(scenario(numa_nodes)), Pod.from_manifest(ONE_NODE.manifest("pod"))
+    return Node.from_dict(scenario(numa_nodes)), read_pod(ONE_NODE.manifest("pod"))
 
 
 def with_collector(node: Node, pod: Pod) -> dict[str, float]:
@@ -131,7 +131,7 @@ def test_remove(benchmark, promise, numa_nodes):
 def test_refuse(benchmark, promise, numa_nodes):
     """A refusal costs no more than an admission; its sentence is made when somebody reads it."""
     node, _ = fresh(numa_nodes)
-    pod = Pod.from_manifest(Demand(4, 8, {"example.com/gpu": 2 * numa_nodes + 1}).manifest("pod"))
+    pod = read_pod(Demand(4, 8, {"example.com/gpu": 2 * numa_nodes + 1}).manifest("pod"))
     refusal = benchmark(node.admit, pod)
     assert (refusal.admitted, refusal.reason) == (False, "TopologyAffinityError")
     assert "example.com/gpu" in refusal.message

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from alignup import Cluster, Node, Pod
-from alignup.cluster import REASONS, STRATEGIES
+from alignup import Cluster, Node, Pod, read_pod
+from alignup.cluster import REASONS, STRATEGIES, read_node_resource_topologies
 from alignup.cluster.simulation import Simulation, synthetic_trace
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from cases import FACTOR, Demand, scenario
@@ -61,7 +61,7 @@ def pod_of(demands: list[Demand], uid: str = "pod") -> Pod:
     manifest["spec"]["containers"] = [
         {**demand.manifest(uid)["spec"]["containers"][0], "name": f"c{number}"} for number, demand in enumerate(demands)
     ]
-    return Pod.from_manifest(manifest)
+    return read_pod(manifest)
 
 
 def described(policy: str, pages: int = 0) -> dict[str, Any]:
@@ -226,7 +226,7 @@ def topology(number: int) -> dict[str, Any]:
 def test_update_of_an_object(benchmark, promise):
     """What one node publishes anew, in a cluster of 10,000: under 25 us, most of it reading the object."""
     names = [topology(number) for number in range(100)]
-    cluster = Cluster.from_node_resource_topologies(
+    cluster = read_node_resource_topologies(
         [{**names[number % 100], "metadata": {"name": f"worker-{number}"}} for number in range(NODES)]
     )
     cluster.update("worker-77", names[5])
@@ -245,7 +245,7 @@ def most_kilobytes():
     return int(line.split()[1])
 
 path, before, start = Path(sys.argv[1]), most_kilobytes(), time.perf_counter()
-cluster = Cluster.from_node_resource_topologies(path)
+cluster = read_node_resource_topologies(path)
 print(len(cluster), time.perf_counter() - start, (most_kilobytes() - before) / 1024)
 """
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from random import Random
 from time import process_time
 
-from alignup import Cluster, Node, Pod, plan_room
+from alignup import Cluster, Node, Pod, plan_room, read_pod
 from alignup.cluster.evictions import admits, without
 from rig_workload import node as fleet_node
 from watched import KUBELET
@@ -33,7 +33,7 @@ MACHINE = {
 def pod(name: str, cpus: int) -> Pod:
     limits = {"cpu": str(cpus), "memory": f"{cpus}Gi"}
     containers = [{"name": "main", "image": "none", "resources": {"limits": limits}}]
-    return Pod.from_manifest({"metadata": {"name": name, "uid": name}, "spec": {"containers": containers}})
+    return read_pod({"metadata": {"name": name, "uid": name}, "spec": {"containers": containers}})
 
 
 def test_plan(benchmark):

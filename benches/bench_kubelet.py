@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from alignup import Node, Pod
+from alignup import Node, read_pod
 from alignup.topology_manager.policy import make_policy
 from cases import ONE_NODE, pairs_of, providers_of, scenario, summary
 
@@ -87,7 +87,7 @@ def test_admission(benchmark, kubelet, policy, numa_nodes):
     theirs = kubelet(
         {"kind": "admission", "name": policy, "seconds": SECONDS, "pod": manifest, "container": "c0", **case}
     )
-    node, pod = Node.from_dict(case), Pod.from_manifest(manifest)
+    node, pod = Node.from_dict(case), read_pod(manifest)
     mask, preferred, cpus, devices = summary(node.admit(pod).containers["c0"])
     affinity = theirs["affinity"]
     assert theirs["admitted"]
@@ -110,7 +110,7 @@ def test_admission_restricted_with_three_lists(benchmark, kubelet):
     theirs = kubelet(
         {"kind": "admission", "name": "three", "seconds": SECONDS, "pod": manifest, "container": "c0", **case}
     )
-    node, pod = Node.from_dict(case), Pod.from_manifest(manifest)
+    node, pod = Node.from_dict(case), read_pod(manifest)
     mask, preferred, cpus, _ = summary(node.admit(pod).containers["c0"])
     assert theirs["admitted"]
     assert (mask, preferred, cpus) == (*theirs["affinity"].values(), theirs["cpus"])

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from alignup import Node
+from alignup import Node, read_kubelet_node, read_machine
 from alignup.kubelet.collect import collect
 from alignup.kubelet.layout import FolderFiles
 from alignup.machine.device_inventory import Device
-from alignup.machine.machine import Machine
 from kernel_trees import server
 from kubelet_files import CONFIG, guaranteed, write_node, write_root
 
@@ -21,7 +20,7 @@ def sources(tmp_path_factory):
     """Return a node's folder and its archive: 200 pods on 256 CPUs, a quarter of them with a GPU."""
     folder = tmp_path_factory.mktemp("node")
     root = write_root(folder / "root", server(sockets=2, cores=64, nodes=8, memory=64 << 20))
-    node = Node(Machine.from_sysfs(root), CONFIG, GPUS)
+    node = Node(read_machine(root), CONFIG, GPUS)
     pods = [guaranteed(f"p{number}", (1, 2, *([1] if number % 4 == 0 else []))) for number in range(PODS)]
     assert all(node.admit(pod) for pod in pods)
     write_node(root, node, pods)
@@ -34,7 +33,7 @@ def sources(tmp_path_factory):
 def test_reading_a_node_of_200_pods(benchmark, sources, kind, promise):
     """Machine, configuration, state files, PodResources answers and pods; checksums included."""
     places, written = sources
-    node = benchmark(Node.from_kubelet, places[kind])
+    node = benchmark(read_kubelet_node, places[kind])
 
     assert len(node.pods) == PODS
     assert node.cpu.shared_cpus == written.cpu.shared_cpus

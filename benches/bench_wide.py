@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from alignup import HintList, Merger, Node, Pod
+from alignup import HintList, Merger, Node, Pod, read_pod
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.machine.catalog import catalog_entries
 from cases import Demand, big_scenario, summary
@@ -31,7 +31,7 @@ def test_gb200(benchmark, promise, name):
             "kubelet": {**entry.kubelet, "topologyManagerPolicy": "restricted"},
         }
     )
-    pod = Pod.from_manifest(demand.manifest("pod"))
+    pod = read_pod(demand.manifest("pod"))
     come_and_go(benchmark, node, pod, admitted, mask)
     promise(1000)
 
@@ -53,7 +53,7 @@ def test_64_nodes(benchmark, promise, name, policy, closest):
     if policy == "none" and closest:
         pytest.skip("policy none looks at no distances")
     node = Node.from_dict(big_scenario(policy, closest=closest))
-    pod = Pod.from_manifest(demand.manifest("pod"))
+    pod = read_pod(demand.manifest("pod"))
     admitted = mask is not None and not (policy == "single-numa-node" and name == "nine-nodes")
     come_and_go(benchmark, node, pod, admitted, mask if policy != "none" else None)
     promise(5000)
@@ -67,7 +67,7 @@ def test_64_fragmented_nodes(benchmark, promise, closest):
     for index in range(30):
         small = Demand(1 + index % 4, 1 + index % 7, {"example.com/nic": 1})
         assert node.admit(small.manifest(f"small{index}")).admitted
-    pod = Pod.from_manifest(Demand(36, 50, {"example.com/nic": 3}).manifest("pod"))
+    pod = read_pod(Demand(36, 50, {"example.com/nic": 3}).manifest("pod"))
     admission = node.admit(pod)
     assert admission.admitted
     assert admission.exact

@@ -17,15 +17,15 @@ import msgspec
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
+from alignup import read_pod
 from alignup.cli.extender import keep_from_collection
-from alignup.kubernetes.pod import Pod
-from alignup.scheduler.extender_answers import Answers
-from alignup.scheduler.extender_server import make_app
-from alignup.scheduler.fleet import read_fleet
-from alignup.scheduler.objects import PodReader
-from alignup.scheduler.report import decode_report
-from alignup.scheduler.serving import serve
-from alignup.scheduler.state import ClusterState
+from alignup.control_plane.api_server.objects import PodReader
+from alignup.control_plane.publishers.fleet import read_fleet
+from alignup.control_plane.scheduler.extender_answers import Answers
+from alignup.control_plane.scheduler.extender_server import make_app
+from alignup.control_plane.scheduler.state import ClusterState
+from alignup.control_plane.serving import serve
+from alignup.kubelet.node_resource_topology.report import decode_report
 from rig_workload import node, pod
 
 
@@ -38,7 +38,7 @@ def made_state(nodes: int) -> ClusterState:
         for number in range(random.randint(0, 3)):
             manifest = pod(number, 1.0, random)
             manifest["metadata"] = {"name": f"old-{number}", "uid": f"{one.name}-{number}"}
-            one.admit(Pod.from_manifest(manifest))
+            one.admit(read_pod(manifest))
         made.report_seen(decode_report(msgspec.json.encode(one.report(with_holdings=True))), 0)
     return made
 

@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from alignup import AlignupError, Cluster, Pod
+from alignup import AlignupError, Cluster, explain, read_pod
 
 LONGEST = 250
 """Letters of a warning; the API server cuts off what is longer than 256."""
@@ -28,10 +28,10 @@ def warning(cluster: Cluster, manifest: dict[str, Any]) -> str:
     if not found:
         return ""
     try:
-        pod = Pod.from_manifest({**found, "metadata": {**found.get("metadata", {}), "name": "pod"}})
+        pod = read_pod({**found, "metadata": {**found.get("metadata", {}), "name": "pod"}})
         if len(cluster.evaluate(pod).best(1)):
             return ""
-        return f"alignup: no node can align it; {cluster.nodes[0].explain(pod, suggest=False).cause}"[:LONGEST]
+        return f"alignup: no node can align it; {explain(cluster.nodes[0], pod, suggest=False).cause}"[:LONGEST]
     except AlignupError as error:
         return f"alignup: {error}"[:LONGEST]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from alignup import Machine, Node
+from alignup import Node, read_machine
 
 GPU, NIC = "nvidia.com/gpu", "example.com/nic"
 
@@ -50,7 +50,7 @@ def make_node(pairs: Pairs | None) -> Node:
     }
     plugins = {GPU: pairs.of(GPU), NIC: pairs.of(NIC)} if pairs else {}
     kubelet = {"topologyManagerPolicy": "single-numa-node", "cpuManagerPolicy": "static"}
-    return Node(Machine.catalog()["xeon-2s"], kubelet, devices, plugins)
+    return Node(read_machine("xeon-2s"), kubelet, devices, plugins)
 
 
 SWITCHES = {"gpu0": "b", "gpu1": "b", "gpu2": "a", "gpu3": "a", "nic0": "a", "nic1": "b"}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from alignup import AllocationError, BitMask, Container, Machine, Node, Pod, TopologyHint
+from alignup import AllocationError, BitMask, Container, Node, Pod, TopologyHint, read_machine
 
 RESOURCE = "example.com/licence"
 
@@ -75,7 +75,7 @@ def pod(name: str, cpus: int, licences: int) -> dict:
 
 if __name__ == "__main__":
     kubelet = {"topologyManagerPolicy": "single-numa-node", "cpuManagerPolicy": "static"}
-    node = Node(Machine.catalog()["xeon-2s"], kubelet, providers=[Licences([1, 3])])
+    node = Node(read_machine("xeon-2s"), kubelet, providers=[Licences([1, 3])])
     for name, licences in (("first", 2), ("second", 1), ("third", 2)):
         admission = node.admit(pod(name, 8, licences))
         got = admission.containers.get("main")

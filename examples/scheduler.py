@@ -14,7 +14,7 @@ from pathlib import Path
 
 from kubernetes_asyncio import client, config, watch
 
-from alignup import Cluster, Node, Pod
+from alignup import Cluster, Node, Pod, read_pod
 
 
 class Scheduler:
@@ -42,7 +42,7 @@ class Scheduler:
 
     async def place(self, found: dict) -> None:
         """Bind a pod to the best node that admits it, or let it wait."""
-        pod = Pod.from_manifest(found)
+        pod = read_pod(found)
         bound = found["spec"].get("nodeName")
         best = self.cluster.evaluate(pod).best(1)
         name = bound or (self.cluster.names[best[0]] if len(best) else "")

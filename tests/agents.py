@@ -8,10 +8,10 @@ import time
 from contextlib import contextmanager
 
 import leasing
-from alignup.agent.agent import Agent, AgentOptions
-from alignup.agent.ownership import Ownership
-from alignup.leases.agent_client import AgentSource
-from alignup.leases.file import LeaseFile
+from alignup.host.agent.agent import Agent, AgentOptions
+from alignup.host.agent.ownership import Ownership
+from alignup.host.leases.agent_client import AgentSource
+from alignup.host.leases.file import LeaseFile
 
 LONG = 60.0
 """Seconds that nothing takes unless something is broken."""

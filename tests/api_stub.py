@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from aiohttp import web
 from kubernetes_asyncio.client import Configuration
 
-from alignup.scheduler.api_client import CLAIMS, TOPOLOGIES, Api, Pauses
+from alignup.control_plane.api_server.api_client import CLAIMS, TOPOLOGIES, Api, Pauses
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

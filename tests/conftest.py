@@ -48,7 +48,7 @@ settings.load_profile("any load")
 LONGEST = (
     "tests/unit/cli/test_agent.py",
     "tests/conformance/test_kubelet.py",
-    "tests/unit/scheduler/test_extender_server.py",
+    "tests/unit/control_plane/scheduler/test_extender_server.py",
     "tests/campaign/test_many_runs.py",
     "tests/test_pages.py",
     "tests/unit/cli/test_program.py",

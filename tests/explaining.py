@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
+from alignup import explain
 from alignup.errors import AlignupError
 from alignup.machine.catalog import catalog_entries
 from alignup.node import Node
@@ -80,7 +81,7 @@ def gpu_pod(uid: str, *, gpus: int = 0, requests: dict[str, str] | None = None, 
 def by_kind(node: Node, manifest: dict[str, Any]) -> dict[str, list[Any]]:
     """Return the suggestions about a pod by their kind."""
     found: dict[str, list[Any]] = {}
-    for one in node.explain(manifest).suggestions:
+    for one in explain(node, manifest).suggestions:
         found.setdefault(one.kind, []).append(one)
     return found
 
@@ -227,7 +228,7 @@ def refusals(seed: int, count: int):
         node = story.now()
         for attempt in range(3):
             manifest = random_pod(chance, node, f"new-{attempt}", large=True)
-            explanation = node.explain(manifest)
+            explanation = explain(node, manifest)
             if not explanation.admitted:
                 found += 1
                 yield story, manifest, explanation

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import grpc
 
-from alignup.device_plugins import device_plugin_pb2 as wire
-from alignup.device_plugins.device_plugin_pb2_grpc import (
+from alignup.host.device_plugins import device_plugin_pb2 as wire
+from alignup.host.device_plugins.device_plugin_pb2_grpc import (
     DevicePluginServicer,
     RegistrationStub,
     add_DevicePluginServicer_to_server,
 )
-from alignup.device_plugins.plugins import SOCKET_NAME
+from alignup.host.device_plugins.plugins import SOCKET_NAME
 
 NIC = "example.com/nic"
 LONG = 60.0

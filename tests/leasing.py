@@ -9,14 +9,14 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from alignup.leases.file import LeaseFile
-from alignup.leases.local_machine import Site
-from alignup.leases.record import LeaseRecord, LeaseTable, MachineIdentity
-from alignup.leases.request import Claim
-from alignup.leases.source import acquire
+from alignup.host.leases.file import LeaseFile
+from alignup.host.leases.local_machine import Site
+from alignup.host.leases.record import LeaseRecord, LeaseTable, MachineIdentity
+from alignup.host.leases.request import Claim
+from alignup.host.leases.source import acquire
+from alignup.host.processes.identity import identify
 from alignup.machine.device_inventory import decode_inventory
 from alignup.machine.machine import Machine
-from alignup.processes.identity import identify
 
 GI = 1 << 30
 GPU = "nvidia.com/gpu"

@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from alignup.control_plane.api_server.objects import PodReader, WatchedPod, decode_pod
+from alignup.control_plane.publishers.fleet import read_fleet
+from alignup.control_plane.scheduler.extender_answers import Answers
+from alignup.control_plane.scheduler.state import ClusterState
+from alignup.kubelet.node_resource_topology.report import Report, decode_report
 from alignup.kubernetes.node_fit import requests_of
-from alignup.scheduler.extender_answers import Answers
-from alignup.scheduler.fleet import read_fleet
-from alignup.scheduler.objects import PodReader, WatchedPod, decode_pod
-from alignup.scheduler.report import Report, decode_report
-from alignup.scheduler.state import ClusterState
 from rig_outcome import seconds_of
 from rig_workload import span_for, workload
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from alignup.scheduler.fleet import FleetNode, Rejection
+    from alignup.control_plane.publishers.fleet import FleetNode, Rejection
 
 READER = PodReader()
 NODES, PODS = 24, 150

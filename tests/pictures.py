@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from xml.etree.ElementTree import fromstring
 
 from alignup import Machine, Node
+from alignup.machine.catalog import catalog_machines
 from alignup.machine.device_inventory import Device
 from alignup.machine.machine import Core, HugePages, NumaNode, PciDevice
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from xml.etree.ElementTree import Element
 
-    from alignup.node.pictures.boxes import Box
+    from alignup.pictures.boxes import Box
 
 GIB = 1 << 30
 HOSTILE = '<script>alert("&amp;")</script>\x00\x1b[31m\ud800漢字' + "x" * 300
@@ -81,7 +82,7 @@ MACHINES = {
     "64 sockets": machine(64, 64, sockets=64),
     "4096 CPUs": machine(8, 4096, smt=2, sockets=8, l3=64),
     "odd": odd_machine(),
-    **Machine.catalog(),
+    **catalog_machines(),
 }
 """Machines by what is special about them."""
 

@@ -14,13 +14,14 @@ import yaml
 
 import kernel_trees
 import leasing
-from alignup.cluster import Cluster
+from alignup.cluster import Cluster, read_node_resource_topologies
 from alignup.cluster.simulation import read_trace
+from alignup.host.leases.file import LeaseFile, checksum, decode_table, encode_table
+from alignup.host.leases.record import LeaseTable, MachineIdentity, Waiter
+from alignup.kubelet.node_resource_topology.read import read_topologies
 from alignup.kubernetes.kubelet_config import load_config
 from alignup.kubernetes.pod_documents import read_pod_documents
 from alignup.kubernetes.quantity import parse_quantity
-from alignup.leases.file import LeaseFile, checksum, decode_table, encode_table
-from alignup.leases.record import LeaseTable, MachineIdentity, Waiter
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import decode_inventory
 from alignup.machine.hwloc_xml import machine_from_hwloc_xml
@@ -30,7 +31,6 @@ from alignup.machine.snapshot import load_snapshot
 from alignup.machine.sysfs.machine import describe
 from alignup.machine.sysfs.tree import MemoryTree
 from alignup.node import Node
-from alignup.node_resource_topology.read import read_topologies
 from alignup.replay import replay
 from alignup.text.documents import read_documents
 from alignup.text.json_text import decode_json
@@ -242,7 +242,7 @@ READERS = {
     "trace": (json_lines_of(TRACE), lambda data: read_trace(data, "f")),
     "topologies": (
         yaml_of(TOPOLOGIES),
-        lambda data: Cluster.from_node_resource_topologies(data).evaluate(POD) and read_topologies(data),
+        lambda data: read_node_resource_topologies(data).evaluate(POD) and read_topologies(data),
     ),
     "hwloc": (bytes_of(HWLOC), lambda data: node_on(machine_from_hwloc_xml(data))),
     "sysfs": (lambda rng: mutated_files(FILES, rng), lambda files: node_on(describe(MemoryTree("t", files)))),

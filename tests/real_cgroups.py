@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from alignup.processes.cgroups import remove_cgroup
+from alignup.host.processes.cgroups import remove_cgroup
 
 _NUMBERS = count()
 

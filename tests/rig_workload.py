@@ -6,7 +6,7 @@ import json
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from alignup.scheduler.fleet import DURATION
+from alignup.control_plane.publishers.fleet import DURATION
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from alignup.scheduler.objects import PodReader, WatchedPod, decode_pod
-from alignup.scheduler.report import HOLDINGS, NODE, Report, decode_report, holdings_of
+from alignup.control_plane.api_server.objects import PodReader, WatchedPod, decode_pod
+from alignup.kubelet.node_resource_topology.report import HOLDINGS, NODE, Report, decode_report, holdings_of
 
 if TYPE_CHECKING:
     from alignup.node import Node

@@ -6,8 +6,11 @@ Public names are imported on first use, so that `import alignup` is fast:
     Merger                                  the merge alone, of one group of hint lists or of many at once
     make_policy, TopologyManager            the Topology Manager itself, for providers of your own
     Machine, Pod, KubeletConfig, Node       a machine, a pod, a configuration, and the node they make
+    read_machine, read_pod, read_kubelet_node   these read them: from this machine, files, manifests, a kubelet
     Admission, ContainerAllocation          the result of admitting a pod, and the allocation of a container
-    Explanation, Suggestion                 why a pod is admitted or refused, and what would help
+    explain, Explanation, Suggestion        why a pod is admitted or refused, and what would help
+    split, Part                             equal parts of a machine, one for each rank
+    draw, Drawing                           pictures and pages, for notebooks and files
     Cluster, Evaluation                     one pod evaluated on thousands of nodes
     plan_room, RoomPlan                     the fewest evictions after which waiting pods are admitted
     lease, Lease                            CPUs, memory and devices of this machine for a while
@@ -32,18 +35,26 @@ if TYPE_CHECKING:
     from alignup.errors import InputError as InputError
     from alignup.errors import PodExistsError as PodExistsError
     from alignup.errors import UnknownPodError as UnknownPodError
+    from alignup.explanations.explanation import Explanation as Explanation
+    from alignup.explanations.explanation import Suggestion as Suggestion
+    from alignup.explanations.why import explain as explain
+    from alignup.host.leases.lease import Lease as Lease
+    from alignup.host.leases.lease import lease as lease
+    from alignup.kubelet.read import read_kubelet_node as read_kubelet_node
     from alignup.kubernetes.kubelet_config import KubeletConfig as KubeletConfig
+    from alignup.kubernetes.manifest import read_pod as read_pod
     from alignup.kubernetes.pod import Container as Container
     from alignup.kubernetes.pod import Pod as Pod
     from alignup.kubernetes.qos import QOSClass as QOSClass
-    from alignup.leases.lease import Lease as Lease
-    from alignup.leases.lease import lease as lease
     from alignup.machine.cpuset import CPUSet as CPUSet
     from alignup.machine.device_inventory import Device as Device
+    from alignup.machine.load import read_machine as read_machine
     from alignup.machine.machine import Machine as Machine
+    from alignup.machine_parts import Part as Part
+    from alignup.machine_parts import split as split
     from alignup.node import Node as Node
-    from alignup.node.explain.explanation import Explanation as Explanation
-    from alignup.node.explain.explanation import Suggestion as Suggestion
+    from alignup.pictures.drawing import Drawing as Drawing
+    from alignup.pictures.drawing import draw as draw
     from alignup.topology_manager.admission import Admission as Admission
     from alignup.topology_manager.admission import ContainerAllocation as ContainerAllocation
     from alignup.topology_manager.admission import MemoryBlock as MemoryBlock
@@ -71,15 +82,21 @@ _HOMES = {
             "PodExistsError",
             "UnknownPodError",
         ),
+        "explanations.explanation": ("Explanation", "Suggestion"),
+        "explanations.why": ("explain",),
+        "host.leases.lease": ("Lease", "lease"),
+        "kubelet.read": ("read_kubelet_node",),
         "kubernetes.kubelet_config": ("KubeletConfig",),
+        "kubernetes.manifest": ("read_pod",),
         "kubernetes.pod": ("Container", "Pod"),
         "kubernetes.qos": ("QOSClass",),
-        "leases.lease": ("Lease", "lease"),
         "machine.cpuset": ("CPUSet",),
         "machine.device_inventory": ("Device",),
+        "machine.load": ("read_machine",),
         "machine.machine": ("Machine",),
+        "machine_parts": ("Part", "split"),
         "node": ("Node",),
-        "node.explain.explanation": ("Explanation", "Suggestion"),
+        "pictures.drawing": ("Drawing", "draw"),
         "topology_manager.admission": ("Admission", "ContainerAllocation", "MemoryBlock"),
         "topology_manager.hints": ("BitMask", "HintList", "TopologyHint"),
         "topology_manager.manager": ("TopologyManager",),

@@ -28,6 +28,8 @@ __all__ = [
     "errors_in",
     "needs_extra",
     "one_line",
+    "system_errors",
+    "system_reason",
     "warn",
 ]
 
@@ -113,6 +115,32 @@ def needs_extra(needing: str, install: str) -> Iterator[None]:
         yield
     except ImportError as error:
         raise InputError(f"{needing}, which is not installed: pip install {install}") from error
+
+
+def system_reason(error: Exception) -> str:
+    """Return the reason that the system gives for an error, such as `no space left on device`."""
+    return (getattr(error, "strerror", None) or str(error) or "an error").lower()
+
+
+@contextmanager
+def system_errors(what: str, place: object, *more: type[Exception]) -> Iterator[None]:
+    """Say in one sentence what the system refuses: `cannot write the journal: no space left on device at PATH`.
+
+    Args:
+        what: what cannot be done, in words.
+        place: where.
+        more: kinds of errors beside those of the system.
+
+    Raises:
+        InputError: the block raises such an error.
+    """
+    kinds: tuple[type[Exception], ...] = (OSError, *more)
+    try:
+        yield
+    except InputError:
+        raise
+    except kinds as error:
+        raise InputError(f"{what}: {system_reason(error)} at {place}") from error
 
 
 class ConfigError(InputError):

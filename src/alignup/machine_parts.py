@@ -19,21 +19,25 @@ what is in use: equal machines are cut equally, so each rank can compute its par
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import AllocationError, InputError
 from alignup.machine.bits import bit_numbers, bit_set, overlapping, union
 from alignup.machine.cpuset import CPUSet
+from alignup.machine.device_inventory import decode_inventory
+from alignup.machine.load import load_machine
+from alignup.machine.loaded import LoadedMachine
+from alignup.machine.machine import Machine
 from alignup.providers.devices.inventory import PreferredSets
 from alignup.providers.devices.pairs import Choice, Pairing, read_pairs
 from alignup.records import Record, field
 from alignup.text.counting import counted
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterable, Mapping, Sequence
 
     from alignup.machine.device_inventory import Device
-    from alignup.machine.machine import Machine
 
 LAYOUTS: Final = ("numa", "socket", "l3", "core")
 _SAME_NODE: Final = 10
@@ -104,6 +108,41 @@ def split_machine(
         drafts.sort(key=lambda draft: (remaining.inventory_order(draft.devices), draft.cpus & -draft.cpus))
     given = union(draft.cpus for draft in drafts)
     return tuple(part_with(machine, rank, draft.cpus, draft.devices, given) for rank, draft in enumerate(drafts))
+
+
+def split(
+    machine: Machine | str | os.PathLike[str],
+    parts: int,
+    *,
+    cpus_per_part: int = 0,
+    devices: Mapping[str, int] | None = None,
+    inventory: Mapping[str, Sequence[Any]] | None = None,
+    preferred_sets: Mapping[str, Sequence[Sequence[str]]] | None = None,
+) -> list[Part]:
+    """Return equal, disjoint, aligned parts of a machine, by rank; the module has the rule.
+
+    >>> from alignup import split
+    >>> [str(part.cpus) for part in split("align-up-article", 2)]
+    ['0-3', '4-7']
+
+    Args:
+        machine: the machine, or what `read_machine` takes; the devices that it comes with are known then.
+        parts: how many.
+        cpus_per_part: how many CPUs each; 0: as many whole cores as there are for everybody.
+        devices: by resource, how many devices each.
+        inventory: by resource, the devices of the machine: `Device` records, or mappings with `id` and `numa`.
+        preferred_sets: by resource, ids of devices that belong together.
+
+    Raises:
+        InputError: the machine has too few CPUs or devices, a device is described wrongly, or there is no such machine.
+    """
+    loaded = LoadedMachine(machine) if isinstance(machine, Machine) else load_machine(str(machine))
+    known = loaded.devices if inventory is None else decode_inventory(inventory, loaded.machine)
+    sets = loaded.preferred_sets if preferred_sets is None and inventory is None else preferred_sets
+    made = split_machine(
+        loaded.machine, parts, cpus_per_part=cpus_per_part, devices=devices, inventory=known, preferred_sets=sets
+    )
+    return list(made)
 
 
 class _Share(Record):

@@ -26,17 +26,17 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
 
-from alignup.agent.agent import AgentOptions, run_agent
-from alignup.agent.ownership import Ownership
 from alignup.errors import AlignupError, AllocationError
-from alignup.leases.agent_client import AgentSource
-from alignup.leases.agent_messages import Ask, GiveBack, decode_reply, frame
-from alignup.leases.file import LeaseFile
-from alignup.leases.ledger import Ledger, Limits
-from alignup.leases.local_machine import load_site
-from alignup.leases.request import Claim, make_request
-from alignup.processes.cgroups import remove_cgroup
-from alignup.processes.identity import identify
+from alignup.host.agent.agent import AgentOptions, run_agent
+from alignup.host.agent.ownership import Ownership
+from alignup.host.leases.agent_client import AgentSource
+from alignup.host.leases.agent_messages import Ask, GiveBack, decode_reply, frame
+from alignup.host.leases.file import LeaseFile
+from alignup.host.leases.ledger import Ledger, Limits
+from alignup.host.leases.local_machine import load_site
+from alignup.host.leases.request import Claim, make_request
+from alignup.host.processes.cgroups import remove_cgroup
+from alignup.host.processes.identity import identify
 from fake_plugins import NIC, FakePlugin, report
 from real_cgroups import cgroup_mount
 

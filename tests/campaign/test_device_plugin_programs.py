@@ -17,13 +17,13 @@ import pytest
 
 import leasing
 from agents import LONG, client, eventually, running_agent
-from alignup.device_plugins.plugins import DevicePlugins
 from alignup.errors import AlignupError
+from alignup.host.device_plugins.plugins import DevicePlugins
+from alignup.host.leases.request import Claim, make_request
+from alignup.host.processes.identity import identify
 from alignup.kubernetes.pod import Container, Pod
-from alignup.leases.request import Claim, make_request
 from alignup.machine.device_inventory import Device
 from alignup.node import Node
-from alignup.processes.identity import identify
 from fake_plugins import short_folder
 
 PROGRAMS = Path(os.environ.get("ALIGNUP_PLUGIN_PROGRAMS", ""))

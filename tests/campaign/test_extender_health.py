@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import aiohttp
 import pytest
 
-from alignup.scheduler.extender_answers import Answers
-from alignup.scheduler.extender_server import LARGEST_QUESTION, make_app
-from alignup.scheduler.extender_service import Extender
-from alignup.scheduler.serving import serve
-from alignup.scheduler.state import ClusterState
+from alignup.control_plane.scheduler.extender_answers import Answers
+from alignup.control_plane.scheduler.extender_server import LARGEST_QUESTION, make_app
+from alignup.control_plane.scheduler.extender_service import Extender
+from alignup.control_plane.scheduler.state import ClusterState
+from alignup.control_plane.serving import serve
 from api_stub import ApiStub, running, served, until
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from alignup.leases.file import LeaseFile
-from alignup.processes.identity import Liveness, joint_liveness, liveness
+from alignup.host.leases.file import LeaseFile
+from alignup.host.processes.identity import Liveness, joint_liveness, liveness
 from forked import ForkedRun
 
 MACHINE = "dgx-h100"

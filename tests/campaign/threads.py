@@ -15,12 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from threading import Event
 
-from alignup import Machine, Node
+from alignup import Node, read_machine
 from alignup.cluster import Cluster
 
 THREADS = 4
 NODES = 40
-MACHINE = Machine.load("align-up-article")
+MACHINE = read_machine("align-up-article")
 CONFIG = {
     "topologyManagerPolicy": "best-effort",
     "cpuManagerPolicy": "static",

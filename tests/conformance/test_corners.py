@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from alignup.kubernetes.pod import Pod
+from alignup import read_pod
 from alignup.node import Node
 from alignup.replay import replay
 from vectors import corner_cases
@@ -135,7 +135,7 @@ def held_at_once(scenario: dict[str, Any]) -> Iterator[list[tuple[str, CPUSet]]]
     refused = set()
     for step in scenario["steps"]:
         if "admit" in step:
-            pod = Pod.from_manifest(step["admit"])
+            pod = read_pod(step["admit"])
             if not node.admit(pod).admitted:
                 refused.add(pod.uid)
         elif step["remove"] not in refused:

@@ -10,10 +10,10 @@ from math import prod
 
 import pytest
 
+from alignup import explain, read_pod
 from alignup.errors import ConfigError, InputError
 from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.kubernetes.node_fit import requests_of
-from alignup.kubernetes.pod import Pod
 from alignup.machine.load import load_machine
 from alignup.node import Node
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint
@@ -77,7 +77,7 @@ def test_the_kubelets_hints_of_the_article_make_27_rows():
     """Its device manager offers {11: False} too, by the article's own rule of one hint for every possible mask."""
     loaded = load_machine("align-up-article")
     node = Node(loaded.machine, {**loaded.kubelet, "topologyManagerPolicy": "restricted"}, loaded.devices)
-    pod = Pod.from_manifest(loaded.pods[0])
+    pod = read_pod(loaded.pods[0])
     lists = [
         offered
         for provider in node.manager.providers
@@ -154,7 +154,7 @@ def test_the_articles_four_hints_by_release(release, other):
         }
     )
     pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "resources": {"limits": {"a/b": "2"}}}]}}
-    [part] = node.explain(pod, suggest=False).resources
+    [part] = explain(node, pod, suggest=False).resources
     assert part.offered.preferred == ((0, 1),)
     assert part.offered.other == ((0, 1, 2), (0, 1, 3), (0, 1, 2, 3))[:other]
 
@@ -167,7 +167,7 @@ def test_the_keps_example_has_no_limits_and_so_no_cpus_of_its_own():
         "containers": [container("appContainer1", 2, "1G"), container("appContainer2", 1, "1G")],
         "initContainers": [container("initContainer1", 2, "1G"), container("initContainer2", 2, "3G")],
     }
-    pod = Pod.from_manifest({"metadata": {"name": "example"}, "spec": spec})
+    pod = read_pod({"metadata": {"name": "example"}, "spec": spec})
     assert requests_of(pod) == {"cpu": 3000, "memory": 3 * 10**9}
     assert (pod.qos, pod.exclusive_cpus, pod.memory) == ("Burstable", 0, ())
 

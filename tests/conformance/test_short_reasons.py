@@ -7,9 +7,9 @@ from itertools import islice
 import pytest
 
 from alignup.cluster.reasons import short_cause
+from alignup.explanations.cause import causes_of
+from alignup.explanations.trial import tried
 from alignup.node import Node
-from alignup.node.explain.cause import causes_of
-from alignup.node.explain.trial import tried
 from alignup.replay import replay
 from unit.cluster.test_reasons import check
 from vectors import vectors

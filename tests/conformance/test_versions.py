@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from alignup import read_pod
 from alignup.cluster import REASONS, Cluster
-from alignup.kubernetes.pod import Pod
 from alignup.node import Node
 from alignup.replay import replay
 from alignup.replay.scenario import admission_dict
@@ -69,7 +69,7 @@ def test_a_cluster_of_mixed_releases_judges_as_each_of_them() -> None:
                     node.remove(step["remove"])
                 continue
             compared += 1
-            pod = Pod.from_manifest(step["admit"])
+            pod = read_pod(step["admit"])
             answer = cluster.evaluate(pod, exact=True)
             wanted = (expected["admitted"], expected.get("reason", ""))
             assert (bool(answer.admitted[0]), REASONS[answer.reason[0]]) == wanted, case["name"]
@@ -119,7 +119,7 @@ def test_pods_with_resources_or_a_status_of_their_own_are_read_as_in_that_releas
             if step["remove"] in {pod.uid for pod in node.pods}:
                 node.remove(step["remove"])
             continue
-        pod = Pod.from_manifest(step["admit"])
+        pod = read_pod(step["admit"])
         answer = cluster.evaluate(pod, exact=True)
         assert bool(answer.admitted[0]) == expected["admitted"]
         assert REASONS[answer.reason[0]] == expected.get("reason", "")

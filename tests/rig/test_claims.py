@@ -12,9 +12,9 @@ from random import Random
 
 import pytest
 
+from alignup import read_machine
 from alignup.cli.program import program
 from alignup.machine.cpuset import CPUSet
-from alignup.machine.machine import Machine
 from claims_cases import DRIVER, NUMA, class_of, slice_of
 from dra_driver import Driver
 from rig_kubelets import PROGRAMS, real_kubelets
@@ -105,7 +105,7 @@ class Cluster:
     def is_near(self, at, name):
         """Return whether the devices of a pod are near the CPUs of each container that uses them."""
         cpus, devices = self.held(at, name)
-        machine = Machine.from_sysfs(self.kubelets[at].root)
+        machine = read_machine(self.kubelets[at].root)
         slices = [one["spec"] for one in self.server.get(f"{GROUP}/resourceslices")["items"]]
         near = {
             one["attributes"][NUMA]["int"]

@@ -12,9 +12,9 @@ from random import Random
 import msgspec
 import pytest
 
+from alignup.control_plane.api_server.api_client import TOPOLOGIES, Api
+from alignup.kubelet.node_resource_topology.report import HOLDINGS
 from alignup.machine.cpuset import CPUSet
-from alignup.scheduler.api_client import TOPOLOGIES, Api
-from alignup.scheduler.report import HOLDINGS
 from rig_outcome import Outcome, play
 from rig_proof import EXTENDER, FLEET
 from rig_workload import allocatable, span_for, workload, write_nodes

@@ -16,8 +16,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from alignup.scheduler.api_client import Api, Pauses
-from alignup.scheduler.watch import Follower
+from alignup.control_plane.api_server.api_client import Api, Pauses
+from alignup.control_plane.api_server.watch import Follower
 from rig_outcome import DECODE, PODS, Outcome, Seen, create, percentiles
 from rig_proof import FLEET, processor_time
 from rig_workload import workload, write_nodes

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 import yaml
 
-from alignup.scheduler.api_client import TOPOLOGIES
-from alignup.scheduler.extender_service import WOKEN
-from alignup.scheduler.leader import LEADER
+from alignup.control_plane.api_server.api_client import TOPOLOGIES
+from alignup.control_plane.api_server.leader import LEADER
+from alignup.control_plane.scheduler.extender_service import WOKEN
 from rigged import BIN, DEPLOY, Server, control_plane
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from alignup import KubeletConfig, Machine, Node
+from alignup import KubeletConfig, Node, read_machine
 from kernel_trees import server, write
 from kubelet_rig import NODE_NAME, KubeletRig, why_not
 from rigged import BIN, control_plane, need_rig
@@ -102,7 +102,7 @@ def container(rng, name):
 
 def node_of(directory, described):
     config = json.loads((directory / "kubelet.json").read_text())
-    machine = Machine.from_sysfs(directory / "machine")
+    machine = read_machine(directory / "machine")
     return Node(machine, KubeletConfig.from_dict(config), node_object=described, whole_verdict=True)
 
 

@@ -32,11 +32,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from alignup import read_pod
 from alignup.errors import ConfigError
-from alignup.kubernetes.pod import Pod
 from alignup.node import Node
 
 if TYPE_CHECKING:
+    from alignup.kubernetes.pod import Pod
     from alignup.topology_manager.admission import Admission
 
 GIBI = 1 << 30
@@ -179,7 +180,7 @@ class NodeMachine(RuleBasedStateMachine):
             assume(False)
         self.twin = Node.from_dict({**reordered(data), "keepRefusedBindings": bindings_stay})
         self.bindings_stay = bindings_stay
-        self.probe = Pod.from_manifest({**probe, "metadata": {"name": "probe"}})
+        self.probe = read_pod({**probe, "metadata": {"name": "probe"}})
         self.live: dict[str, Pod] = {}
         self.count = 0
         sizes = {len(node.cores) for node in self.node.machine.numa_nodes}
@@ -221,7 +222,7 @@ class NodeMachine(RuleBasedStateMachine):
 
         assert (admission, admission.message) == (other := self.twin.admit(reordered(manifest)), other.message)
         if admission.admitted:
-            self.live[uid] = Pod.from_manifest(manifest)
+            self.live[uid] = read_pod(manifest)
             self.check_policy(admission)
         else:
             assert admission.reason

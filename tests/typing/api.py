@@ -22,6 +22,7 @@ from alignup import (
     TopologyHint,
     TopologyManager,
     make_policy,
+    read_pod,
 )
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def admitting(machine: Machine, manifest: dict[str, object]) -> CPUSet | None:
     """Nodes take pods and manifests, and providers of a user's own."""
     provider: HintProvider = Licenses()
     node = Node(machine, KubeletConfig(), providers=[provider])
-    pod: Pod = Pod.from_manifest(manifest)
+    pod: Pod = read_pod(manifest)
     admission: Admission = node.admit(pod)
     node.remove(pod.uid)
     manager = TopologyManager(make_policy("none", 1), "container", [provider])

@@ -19,9 +19,9 @@ import pytest
 import yaml
 
 from alignup.cli.program import program
-from alignup.scheduler.api_client import TOPOLOGIES
-from alignup.scheduler.leader import LEADER
-from alignup.scheduler.serving import tls_context
+from alignup.control_plane.api_server.api_client import TOPOLOGIES
+from alignup.control_plane.api_server.leader import LEADER
+from alignup.control_plane.serving import tls_context
 from alignup.text.documents import read_documents
 from alignup.version import VERSION
 

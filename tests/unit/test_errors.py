@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from alignup import Machine, Node
+from alignup import Node, read_machine
 from alignup.errors import AllocationError, ConfigError, InputError, PodExistsError, UnknownPodError, one_line
 
 HOSTILE = "a\nb\r\x1b[31m\u2028\udcff\0"
@@ -26,7 +26,7 @@ def test_refusals_are_one_line_whatever_resources_are_called() -> None:
     """A device plugin chooses names and ids."""
     node = Node.from_dict(
         {
-            "machine": Machine.catalog()["align-up-article"].to_dict(),
+            "machine": read_machine("align-up-article").to_dict(),
             "kubelet": {"topologyManagerPolicy": "single-numa-node"},
             "devices": {"x/y\nz": [{"id": "a\nb", "numa": [0]}, {"id": "c\nd", "numa": [1]}]},
         }

@@ -10,7 +10,17 @@ from typing import Any
 import pytest
 
 import alignup
-from alignup import AlignupWarning, ConfigError, Explanation, InputError, KubeletConfig, Node, Pod, Suggestion
+from alignup import (
+    AlignupWarning,
+    ConfigError,
+    Explanation,
+    InputError,
+    KubeletConfig,
+    Node,
+    Suggestion,
+    explain,
+    read_pod,
+)
 from alignup.node.holdings import holdings_of
 from machines import busy_node, machine_of, manifest
 
@@ -18,7 +28,7 @@ from machines import busy_node, machine_of, manifest
 def records() -> dict[str, Any]:
     node = busy_node()
     admission = node.admit(manifest("a", 2, 1, 1))
-    explanation = node.explain(manifest("b", 50, 1, 1))
+    explanation = explain(node, manifest("b", 50, 1, 1))
     return {
         "machine": node.machine,
         "config": node.config,
@@ -80,7 +90,7 @@ def test_devices_may_be_mappings() -> None:
         lambda: KubeletConfig.from_dict({"topologyManagerPolcy": "none"}),
         lambda: Node(machine_of(1, 1), {"nonsense": 1}),
         lambda: Node.from_dict({"machine": machine_of(1, 1), "kublet": {}}),
-        lambda: Pod.from_manifest(
+        lambda: read_pod(
             {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}], "resourceClaims": [{"name": "x"}]}}
         ),
         lambda: Node({**machine_of(1, 1), "kubelet": {"maxPods": 1}}),

@@ -93,12 +93,12 @@ def test_importing_imports_nothing_else() -> None:
 
 def test_the_example_of_the_contract() -> None:
     """A node from plain data, a manifest, and what the container got."""
-    machine = alignup.Machine.catalog()["align-up-article"]
+    machine = alignup.read_machine("align-up-article")
     node = alignup.Node.from_dict(
         {"machine": machine.to_dict(), "kubelet": {"topologyManagerPolicy": "restricted"}, "devices": {}}
     )
     manifest = {"metadata": {"name": "p", "uid": "u"}, "spec": {"containers": [{"name": "c0", "image": "i"}]}}
-    admission = node.admit(alignup.Pod.from_manifest(manifest))
+    admission = node.admit(alignup.read_pod(manifest))
 
     assert isinstance(admission, alignup.Admission)
     assert (admission.admitted, admission.reason, admission.message) == (True, "", "")

@@ -40,16 +40,16 @@ CONVENIENCE = {
     ("cluster.cluster", "node_resource_topology.read"): "Cluster.from_file",
     ("machine.machine", "machine.catalog"): "Machine.catalog",
     ("machine.machine", "machine.device_inventory"): "Machine.from_dict, where the mapping has devices",
-    ("machine.machine", "machine.load"): "Machine.load",
-    ("machine.machine", "machine.sysfs.machine"): "Machine.from_sysfs",
+    ("machine.machine", "machine.load"): "read_machine",
+    ("machine.machine", "machine.sysfs.machine"): "read_machine",
     ("machine.machine", "machine_parts"): "Machine.split",
     ("machine.machine", "node.pictures.picture"): "Machine._repr_svg_",
     ("topology_manager.admission", "node.pictures.page"): "Admission._repr_html_",
     ("node.node", "node.pictures.picture"): "Node._repr_svg_",
     ("node.explain.explanation", "node.pictures.explanation_page"): "Explanation._repr_html_",
     ("machine.load", "machine.catalog"): "only a name needs the catalog",
-    ("kubernetes.pod", "kubernetes.manifest"): "Pod.from_manifest",
-    ("node.node", "kubelet.read"): "Node.from_kubelet",
+    ("kubernetes.pod", "kubernetes.manifest"): "read_pod",
+    ("node.node", "kubelet.read"): "read_kubelet_node",
     ("node.node", "node.explain.why"): "Node.explain",
 }
 """Public convenience methods of a record that import the reader which makes it: the only imports against the order."""
@@ -57,7 +57,7 @@ CONVENIENCE = {
 TYPES_ONLY = {
     ("kubelet.verify", "leases.record"): "leases are verified as containers are",
     ("machine.machine", "machine_parts"): "the return type of Machine.split",
-    ("node.node", "kubelet.read"): "the options of Node.from_kubelet",
+    ("node.node", "kubelet.read"): "the options of read_kubelet_node",
     ("node.node", "node.explain.explanation"): "the return type of Node.explain",
 }
 """Imports for annotations that go against the order or close a circle."""

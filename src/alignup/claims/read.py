@@ -13,7 +13,7 @@ import msgspec
 
 from alignup.claims.objects import Allocated, Amount, Claim, Constraint, DeviceClass, NodeSelector, Request, Slice, Wire
 from alignup.errors import InputError, warn
-from alignup.kubernetes.manifest import IGNORED_CLAIMS, pod_from_manifest
+from alignup.kubernetes.manifest import IGNORED_CLAIMS, read_pod
 from alignup.kubernetes.node_object import NodeObject
 from alignup.records import Record, field
 from alignup.text.documents import read_documents
@@ -138,7 +138,7 @@ def resources_of(documents: Sequence[object], source: str) -> Resources:
         if kind == "Pod":
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", IGNORED_CLAIMS)
-                found[kind].append(pod_from_manifest(document, place))
+                found[kind].append(read_pod(document, place))
         elif isinstance(kind, str) and kind in _READERS:
             version = document.get("apiVersion")
             if version not in [f"{_GROUP}{one}" for one in _VERSIONS]:

@@ -334,7 +334,7 @@ def container_row(node: Node, name: str, got: ContainerAllocation) -> tuple[str,
 
 def hints_of(node: Node, pod: Pod) -> PodHints:
     """Return what the providers would offer to the pod now, as far as they would be asked."""
-    from alignup.node.explain.trial import tried
+    from alignup.explanations.trial import tried
 
     return {
         None if asked.container is None else asked.container.name: asked.hints

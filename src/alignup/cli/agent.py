@@ -19,10 +19,10 @@ from alignup.cli.inputs import SiteSource
 from alignup.errors import InputError
 
 if TYPE_CHECKING:
-    from alignup.agent.agent import AgentOptions
+    from alignup.host.agent.agent import AgentOptions
+    from alignup.host.leases.file import LeaseFile
+    from alignup.host.leases.ledger import Limits
     from alignup.kubernetes.versions import KubeletVersion
-    from alignup.leases.file import LeaseFile
-    from alignup.leases.ledger import Limits
 
 
 class Serving(options.Gathered):
@@ -65,9 +65,9 @@ class Serving(options.Gathered):
             InputError: one of the limits is none, or nothing says where the socket is to be.
             click.UsageError: options exclude each other.
         """
-        from alignup.agent.agent import AgentOptions
-        from alignup.leases.source import SYSTEM_SOCKET
-        from alignup.trusted_files import check_text
+        from alignup.host.agent.agent import AgentOptions
+        from alignup.host.leases.source import SYSTEM_SOCKET
+        from alignup.host.trusted_files import check_text
 
         if self.no_cgroups and self.cgroup is not None:
             raise click.UsageError("--cgroup and --no-cgroups exclude each other")
@@ -109,9 +109,9 @@ def command(
     wait for it or fail while it is down. Leases outlive the agent: it can be ended, killed and upgraded at any time.
     """
     need_extra("agent")
-    from alignup.agent.agent import run_agent
     from alignup.cli.agent import start_logging
-    from alignup.leases.file import LeaseFile
+    from alignup.host.agent.agent import run_agent
+    from alignup.host.leases.file import LeaseFile
 
     file = LeaseFile(state, complain)
     if yes and not repair:
@@ -131,7 +131,7 @@ def default_socket() -> Path:
     """Return where an agent serves: root's for the system, others' for themselves."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     if os.geteuid() == 0:
-        from alignup.leases.source import SYSTEM_SOCKET
+        from alignup.host.leases.source import SYSTEM_SOCKET
 
         return SYSTEM_SOCKET
     if not runtime.startswith("/"):
@@ -145,8 +145,8 @@ def limits_of(texts: tuple[str, ...]) -> Limits:
     Raises:
         InputError: one of them says none.
     """
-    from alignup.leases.ledger import Limits
-    from alignup.leases.request import parse_memory
+    from alignup.host.leases.ledger import Limits
+    from alignup.host.leases.request import parse_memory
 
     amounts: dict[str, int] = {}
     for text in texts:
@@ -163,10 +163,10 @@ def limits_of(texts: tuple[str, ...]) -> Limits:
 
 def repair_journal(file: LeaseFile, *, writes: bool) -> None:
     """Show the leases of an agent that does not run, and why there may be others; if it `writes`, forget these."""
-    from alignup.agent.ownership import Ownership
     from alignup.cli.ps import show_leases
-    from alignup.leases.agent_messages import KnownLease
-    from alignup.leases.evidence import lease_liveness
+    from alignup.host.agent.ownership import Ownership
+    from alignup.host.leases.agent_messages import KnownLease
+    from alignup.host.leases.evidence import lease_liveness
 
     with closing(Ownership(file)) as ownership:
         known = ownership.repair(complain, writes=writes)
@@ -184,10 +184,10 @@ def repair_journal(file: LeaseFile, *, writes: bool) -> None:
 
 def give_back(file: LeaseFile) -> None:
     """Put the leases of an agent that does not run back into its file."""
-    from alignup.agent.ownership import Ownership
-    from alignup.leases.file import default_state
+    from alignup.host.agent.ownership import Ownership
+    from alignup.host.leases.file import default_state
+    from alignup.host.trusted_files import remove
     from alignup.text.counting import counted
-    from alignup.trusted_files import remove
 
     with closing(Ownership(file)) as ownership:
         socket = file.agent()

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from alignup.claims.on_node import ClaimsOutcome
+    from alignup.explanations.explanation import Explanation
     from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.pod_documents import PodDocument
     from alignup.kubernetes.versions import KubeletVersion
     from alignup.node import Node
-    from alignup.node.explain.explanation import Explanation
     from alignup.replay.scenario import Resize
     from alignup.topology_manager.admission import Admission
 
@@ -90,8 +90,8 @@ def command(
         if not as_json:
             show_note(loaded.title)
     if pictures and found:
-        from alignup.node.pictures.explanation_page import explanation_scene, explanations_page
-        from alignup.node.pictures.picture import drawing_of
+        from alignup.pictures.explanation_page import explanation_scene, explanations_page
+        from alignup.pictures.picture import drawing_of
 
         drawn = next((one for one in found if not one), found[-1])
         title = "Why pods are admitted or refused"
@@ -101,7 +101,7 @@ def command(
 
 def explain_resizes(loaded: inputs.LoadedNode, asked: Sequence[Resize], *, as_json: bool) -> bool:
     """Explain resizes one after the other, each as those before it left the node; return whether all are allocated."""
-    from alignup.node.explain.resizing import explain_resize
+    from alignup.explanations.resizing import explain_resize
 
     found = []
     for one in asked:
@@ -141,6 +141,8 @@ class Explained(NamedTuple):
 
 def explained(node: Node, asked: inputs.AskedPods) -> Iterator[Explained]:
     """Explain each pod and then admit it, and after all of them those that their kubelet rejected."""
+    from alignup.explanations.why import explain
+
     last: tuple[Pod, Admission, Explanation] | None = None
     for pod in asked.before:
         node.admit(pod)
@@ -149,12 +151,12 @@ def explained(node: Node, asked: inputs.AskedPods) -> Iterator[Explained]:
             explanation = last[2].of_alike(pod)
             is_alike = True
         else:
-            explanation, is_alike = node.explain(pod), False
+            explanation, is_alike = explain(node, pod), False
         yield Explained(pod, explanation, is_alike, outcome=claims_on(node, pod))
         admission = node.admit(pod)
         last = None if admission else (pod, admission, explanation)
     for one in asked.rejected:
-        yield Explained(one.pod, node.explain(one.pod), was=one, outcome=claims_on(node, one.pod))
+        yield Explained(one.pod, explain(node, one.pod), was=one, outcome=claims_on(node, one.pod))
 
 
 class Teller:

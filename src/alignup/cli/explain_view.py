@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from alignup.cli.terminal import Table, fits, make_console, mark, print_whole, safe
-from alignup.node.explain import words
+from alignup.explanations import words
 from alignup.text.counting import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from alignup.cli.terminal import Console
+    from alignup.explanations.explanation import Explanation, ResourcePart, Step
+    from alignup.explanations.product import Product
     from alignup.kubernetes.pod_documents import PodDocument
-    from alignup.node.explain.explanation import Explanation, ResourcePart, Step
-    from alignup.node.explain.product import Product
 
 
 def show_note(note: str) -> None:

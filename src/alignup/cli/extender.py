@@ -16,7 +16,7 @@ from alignup.cli.failures import complain, need_extra
 from alignup.errors import InputError
 
 if TYPE_CHECKING:
-    from alignup.scheduler.api_client import Api
+    from alignup.control_plane.api_server.api_client import Api
 
 
 class Serving(options.Gathered):
@@ -64,20 +64,20 @@ def command(*, serving: Serving = options.all_of(Serving)) -> None:
     if serving.strategy not in options.STRATEGIES:
         raise InputError.at("--strategy", f"one of {', '.join(options.STRATEGIES)}", serving.strategy)
     need_extra("cluster")
-    from alignup.scheduler.api_client import with_api
+    from alignup.control_plane.api_server.api_client import with_api
 
     with_api(serving.kubeconfig, partial(serve_extender, serving), complain=complain)
 
 
 async def serve_extender(how: Serving, api: Api) -> None:
     """Serve until told to end."""
-    from alignup.scheduler.certificates import ServedCertificate
-    from alignup.scheduler.extender_answers import Answers
-    from alignup.scheduler.extender_server import make_app
-    from alignup.scheduler.extender_service import Extender
-    from alignup.scheduler.leader import Leader, label_leader
-    from alignup.scheduler.serving import address, is_loopback, run_until_told, serve, tls_context
-    from alignup.scheduler.state import ClusterState
+    from alignup.control_plane.api_server.leader import Leader, label_leader
+    from alignup.control_plane.certificates import ServedCertificate
+    from alignup.control_plane.scheduler.extender_answers import Answers
+    from alignup.control_plane.scheduler.extender_server import make_app
+    from alignup.control_plane.scheduler.extender_service import Extender
+    from alignup.control_plane.scheduler.state import ClusterState
+    from alignup.control_plane.serving import address, is_loopback, run_until_told, serve, tls_context
 
     where, context, served = address(how.listen), tls_context(how.tls_cert, how.tls_key, how.client_ca), None
     if how.tls_cert is not None and how.tls_key is not None:

@@ -13,13 +13,13 @@ from alignup.cli import options
 from alignup.cli.failures import complain, need_extra, need_text
 from alignup.cli.inputs import read_bytes
 from alignup.errors import InputError
-from alignup.trusted_files import check_path
+from alignup.host.trusted_files import check_path
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from alignup.scheduler.api_client import Api
-    from alignup.scheduler.fleet import FleetNode
+    from alignup.control_plane.api_server.api_client import Api
+    from alignup.control_plane.publishers.fleet import FleetNode
 
 
 @options.subcommand("fleet")
@@ -59,9 +59,9 @@ def command(
         if not key or not sign:
             raise InputError.at("--label", "KEY=VALUE", key)
         named[key] = value
-    from alignup.scheduler.api_client import with_api
-    from alignup.scheduler.fleet import catalog_nodes, read_fleet
-    from alignup.scheduler.serving import address
+    from alignup.control_plane.api_server.api_client import with_api
+    from alignup.control_plane.publishers.fleet import catalog_nodes, read_fleet
+    from alignup.control_plane.serving import address
 
     where = None if listen is None else address(listen)
     if (nodes is None) == (machine is None):
@@ -89,8 +89,8 @@ async def serve_fleet(
     where: tuple[str, int] | None, nodes: list[FleetNode], sockets: dict[Path, FleetNode], how: dict[str, Any], api: Api
 ) -> None:
     """Be the kubelets until told to end; `how` is what `Fleet` takes."""
-    from alignup.scheduler.fleet import Fleet, make_app
-    from alignup.scheduler.serving import run_until_told, serve
+    from alignup.control_plane.publishers.fleet import Fleet, make_app
+    from alignup.control_plane.serving import run_until_told, serve
 
     async with AsyncExitStack() as stack:
         fleet = Fleet(api, nodes, **how)

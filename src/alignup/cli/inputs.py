@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from alignup.claims.read import Resources
+    from alignup.host.leases.local_machine import Site
     from alignup.kubelet.read import KubeletNode, KubeletOptions
     from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.pod_documents import PodDocument
     from alignup.kubernetes.versions import KubeletVersion
-    from alignup.leases.local_machine import Site
     from alignup.node import Node
-    from alignup.node.pictures.picture import Scene
+    from alignup.pictures.picture import Scene
     from alignup.replay.scenario import Resize
 
 _SPREADS = ("cores", "numa")
@@ -168,8 +168,8 @@ class SiteSource(options.Gathered):
         Raises:
             InputError: there is no such machine or resource, or it cannot be read; or a rule is none.
         """
+        from alignup.host.leases.local_machine import load_site  # startup counts
         from alignup.kubernetes.policy_options import CpuOptions
-        from alignup.leases.local_machine import load_site  # startup counts
         from alignup.providers.devices.pairs import read_pairs
 
         if self.spread not in {None, *_SPREADS}:
@@ -219,9 +219,9 @@ class KubeletSource(options.Gathered):
         Raises:
             InputError: a file is damaged, or there is none of a kubelet.
         """
-        from alignup.kubelet.read import read_kubelet_node
+        from alignup.kubelet.read import read_kubelet
 
-        return read_kubelet_node(self.root, **self.how())
+        return read_kubelet(self.root, **self.how())
 
     def how(self) -> KubeletOptions:
         """Return what is to be read in place of what is beneath the root.
@@ -300,12 +300,12 @@ class LoadedNode(Record):
         Raises:
             InputError: there are none.
         """
-        from alignup.kubernetes.manifest import pod_from_manifest
+        from alignup.kubernetes.manifest import read_pod
         from alignup.kubernetes.pod_documents import PodDocument, expanded
 
         if not self.pods:
             raise InputError("name at least one POD.yaml; only some catalog machines have example pods")
-        return expanded((PodDocument(pod_from_manifest(manifest)) for manifest in self.pods), replicas)
+        return expanded((PodDocument(read_pod(manifest)) for manifest in self.pods), replicas)
 
 
 def load_node(source: NodeSource, version: KubeletVersion | None = None) -> LoadedNode:
@@ -461,7 +461,7 @@ def load_cluster_node(kubeconfig: str, name: str | None) -> Node:
     Raises:
         AlignupError: there is no name, or no such node, or the cluster cannot be asked.
     """
-    from alignup.scheduler.ask import ask, read_cluster
+    from alignup.control_plane.scheduler.ask import ask, read_cluster
 
     if name is None:
         raise click.UsageError("--kubeconfig needs --node-name")
@@ -557,7 +557,7 @@ class Pictures(options.Gathered):
         Raises:
             InputError: a file cannot be written.
         """
-        from alignup.node.pictures.picture import drawing_of, machine_page
+        from alignup.pictures.picture import drawing_of, machine_page
 
         self.write(lambda: drawing_of(scene), lambda: machine_page(scene))
 

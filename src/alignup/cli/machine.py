@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from alignup.cli.terminal import Console
     from alignup.machine.device_inventory import Device
-    from alignup.machine.load import LoadedMachine
+    from alignup.machine.loaded import LoadedMachine
     from alignup.machine.numa_node import NumaNode, PciDevice
 
 
@@ -61,13 +61,14 @@ def command(
     machine, and the devices that an option asks for. A snapshot holds no host names, serial numbers or MAC addresses.
     """
     from alignup.machine.load import load_with_devices
+    from alignup.machine.sysfs.machine import read_sysfs
 
     if sum((root is not None, machine != HERE, kubelet_node is not None)) > 1:
         raise click.UsageError("--root, --machine and --node exclude each other")
     source = (kubelet_node or machine) if root is None else root
     if nvidia and (root is not None or source != HERE):
         raise InputError.at("--nvidia", "this machine, the only one whose driver can be asked", source)
-    tree = machine if root is None else Machine.from_sysfs(root)
+    tree = machine if root is None else read_sysfs(root)
     loaded = load_with_devices(
         tree if kubelet_node is None else machine_with_kubelet(kubelet_node),
         selectors=selectors,
@@ -78,7 +79,7 @@ def command(
     if snapshot is not None:
         pack(source, snapshot)
     if pictures:
-        from alignup.node.pictures.picture import Scene
+        from alignup.pictures.picture import Scene
 
         pictures.draw(Scene(title, loaded.machine, loaded.devices))
     if pictures.take_the_output:
@@ -97,10 +98,10 @@ def machine_with_kubelet(root: str) -> LoadedMachine:
     Raises:
         InputError: a file is damaged, or there is none of a kubelet.
     """
-    from alignup.kubelet.read import read_kubelet_node
-    from alignup.machine.load import LoadedMachine
+    from alignup.kubelet.read import read_kubelet
+    from alignup.machine.loaded import LoadedMachine
 
-    found = read_kubelet_node(root)
+    found = read_kubelet(root)
     return LoadedMachine(
         found.node.machine,
         {resource: pool.reported for resource, pool in found.node.pools.items()},

@@ -74,8 +74,8 @@ async def ask_cluster(kubeconfig: str, node_name: str) -> tuple[Any, Any, Any]:
         InputError: the credentials cannot be read.
         ApiError: the API server refuses, or does not answer.
     """
-    from alignup.scheduler.api_client import CLAIMS, Api, ApiError
-    from alignup.scheduler.watch import list_objects
+    from alignup.control_plane.api_server.api_client import CLAIMS, Api, ApiError
+    from alignup.control_plane.api_server.watch import list_objects
 
     async with await Api.connect(kubeconfig) as api:
         pods = await api.request("GET", "/api/v1/pods", query={"fieldSelector": f"spec.nodeName={node_name}"})

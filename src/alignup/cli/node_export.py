@@ -32,7 +32,7 @@ def command(
 
         click.echo(prometheus_text(found), nl=False)
         return
-    from alignup.node_resource_topology.write import kubelet_topology_object
+    from alignup.kubelet.node_resource_topology.write import kubelet_topology_object
 
     told = found.records.node_object.name if found.records.node_object else ""
     hostname = found.records.configuration.kubelet.hostname if found.records.configuration.kubelet else ""

@@ -34,12 +34,12 @@ def command(
     need_extra("cluster")
     need_extra("kubelet")  # without PodResources there are no devices, and pods that are gone stay
     need_text("--name", name)
-    from alignup.kubelet.read import read_kubelet_node
-    from alignup.scheduler.api_client import Api, with_api
-    from alignup.scheduler.publish import publish_node
-    from alignup.scheduler.serving import run_until_told
+    from alignup.control_plane.api_server.api_client import Api, with_api
+    from alignup.control_plane.publishers.publish import publish_node
+    from alignup.control_plane.serving import run_until_told
+    from alignup.kubelet.read import read_kubelet
 
-    read = partial(read_kubelet_node, root, config=config)
+    read = partial(read_kubelet, root, config=config)
 
     async def publish(api: Api) -> None:
         await run_until_told(publish_node(api, name, read, interval=interval, once=once, writes_events=not no_events))

@@ -59,7 +59,7 @@ def command(
 def show(title: str, node: Node, holdings: Holdings, pictures: Pictures, *, as_json: bool) -> None:
     """Write the node in the forms that are asked for; with nothing asked for, as tables."""
     if pictures:
-        from alignup.node.pictures.picture import Scene
+        from alignup.pictures.picture import Scene
 
         pictures.draw(Scene(title, node.machine, node.inventory, holdings))
     if pictures.take_the_output:

@@ -43,7 +43,7 @@ def command(
         raise InputError.at("--node", "the root of a machine, whose processes can be looked at", source.root)
     running = list(all_processes(Path(source.root)))
     if leases:
-        from alignup.leases.file import LeaseFile
+        from alignup.host.leases.file import LeaseFile
 
         placements = placements_of_leases(LeaseFile(state, complain).read().leases, running)
     else:

@@ -202,7 +202,7 @@ def complete_versions(_ctx: click.Context, _param: click.Parameter, incomplete: 
 def complete_leases(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the names of leases that begin so."""
     from alignup.errors import AlignupError
-    from alignup.leases.source import open_source
+    from alignup.host.leases.source import open_source
 
     try:
         leases = open_source(ctx.params.get("state"), lambda _: None).overview().leases

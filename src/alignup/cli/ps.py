@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from alignup.leases.agent_messages import KnownLease  # startup counts
-    from alignup.leases.record import LeaseRecord, Waiter  # startup counts
+    from alignup.host.leases.agent_messages import KnownLease  # startup counts
+    from alignup.host.leases.record import LeaseRecord, Waiter  # startup counts
 
 
 @options.subcommand("ps")
@@ -32,7 +32,7 @@ def command(*, state: Path | None = options.state, as_json: bool = options.json(
     A lease with a cgroup lasts until every process that its command started has ended. Any other lease lasts as long as
     the command and its keeper process, which sees most of these processes.
     """
-    from alignup.leases.source import open_source  # startup counts
+    from alignup.host.leases.source import open_source  # startup counts
 
     if state is not None and not state.parent.is_dir():
         complain(f"there is no folder {str(state.parent)!r}, and so no file of leases in it")

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
     from alignup.cluster import Cluster, Evaluation
     from alignup.cluster.ranking import Ranking
+    from alignup.control_plane.scheduler.ask import AskedCluster
     from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.versions import KubeletVersion
     from alignup.node import Node
-    from alignup.scheduler.ask import AskedCluster
 
 SHOWN_NAMES = 5
 
@@ -69,7 +69,7 @@ def command(
         raise click.UsageError("give either --nodes or --kubeconfig")
     by_amounts: frozenset[str] = frozenset()
     if nodes is None:
-        from alignup.scheduler.ask import ask, read_cluster
+        from alignup.control_plane.scheduler.ask import ask, read_cluster
 
         asked = ask(kubeconfig, read_cluster)
         cluster, by_amounts = asked.cluster(), asked.by_amounts
@@ -125,17 +125,17 @@ def load_cluster(
     """
     if resources:
         return with_claims(load_cluster(name, version, can_admit=can_admit), resources)
-    from alignup.cluster import Cluster
+    from alignup.cluster import Cluster, read_node_resource_topologies
 
     data = read_bytes(name)
     if is_json_lines(data):
         return Cluster.from_json_lines(data, name, skip_bad=True, kubelet_version=version)
     try:
         if can_admit:
-            from alignup.node_resource_topology.read import nodes_of, read_topologies
+            from alignup.kubelet.node_resource_topology.read import nodes_of, read_topologies
 
             return Cluster.from_nodes(nodes_of(read_topologies(data, skip_bad=True), version))
-        return Cluster.from_node_resource_topologies(data, skip_bad=True, kubelet_version=version)
+        return read_node_resource_topologies(data, skip_bad=True, kubelet_version=version)
     except InputError as error:
         raise type(error)(f"{name}: {error}") from error
 

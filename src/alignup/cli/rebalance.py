@@ -15,8 +15,8 @@ from alignup.text.counting import counted
 
 if TYPE_CHECKING:
     from alignup.cluster.evictions import RoomPlan
+    from alignup.control_plane.api_server.api_client import Api
     from alignup.kubernetes.versions import KubeletVersion
-    from alignup.scheduler.api_client import Api
 
 
 @options.subcommand("rebalance", "0 if all waiting pods get a place; 1 if some do not, or a plan came to nothing")
@@ -53,9 +53,9 @@ def command(
     if pods or (continuous and not apply):
         raise click.UsageError("POD.yaml files need --nodes; --continuous needs --apply")
     need_extra("cluster")
-    from alignup.scheduler.ask import ask
-    from alignup.scheduler.rebalance import apply_plan, plan_cluster, rebalance_for_ever
-    from alignup.scheduler.serving import run_until_told
+    from alignup.control_plane.scheduler.ask import ask
+    from alignup.control_plane.scheduler.rebalance import apply_plan, plan_cluster, rebalance_for_ever
+    from alignup.control_plane.serving import run_until_told
 
     async def work(api: Api) -> bool:
         if continuous:

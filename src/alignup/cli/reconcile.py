@@ -36,9 +36,9 @@ def command(
     the extender does. Runs until SIGTERM.
     """
     need_extra("cluster")
-    from alignup.scheduler.api_client import Api, with_api
-    from alignup.scheduler.reconcile import Reconciler, Rules
-    from alignup.scheduler.serving import run_until_told
+    from alignup.control_plane.api_server.api_client import Api, with_api
+    from alignup.control_plane.scheduler.reconcile import Reconciler, Rules
+    from alignup.control_plane.serving import run_until_told
 
     rules = Rules(frozenset(reasons), backoff, longest, limit)
 

@@ -29,7 +29,7 @@ def command(
     """
     from alignup.cli.ps import lease_dict  # startup counts
     from alignup.errors import AllocationError
-    from alignup.leases.source import open_source  # startup counts
+    from alignup.host.leases.source import open_source  # startup counts
 
     source = open_source(state, complain)
     refused = False

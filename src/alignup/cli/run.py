@@ -18,15 +18,22 @@ from alignup.cli import options
 from alignup.cli.failures import complain, status_of
 from alignup.cli.inputs import SiteSource
 from alignup.errors import AlignupError, AllocationError, InputError
-from alignup.leases.request import DEFAULT_POLICY, Request, check_wait, make_request, parse_device_counts, parse_part
+from alignup.host.leases.request import (
+    DEFAULT_POLICY,
+    Request,
+    check_wait,
+    make_request,
+    parse_device_counts,
+    parse_part,
+)
 
 if TYPE_CHECKING:
-    from alignup.device_plugins.answer import Mount
+    from alignup.host.device_plugins.answer import Mount
+    from alignup.host.leases.agent_client import AgentSource
+    from alignup.host.leases.agent_messages import Grant
+    from alignup.host.leases.record import LeaseRecord
+    from alignup.host.leases.source import FileSource
     from alignup.kubernetes.versions import KubeletVersion
-    from alignup.leases.agent_client import AgentSource
-    from alignup.leases.agent_messages import Grant
-    from alignup.leases.record import LeaseRecord
-    from alignup.leases.source import FileSource
 
 _SHOWN_COMMAND = 100
 _FOR_EVER = "inf"
@@ -38,7 +45,7 @@ class RunCommand(click.Command):
 
     def make_context(self, *arguments: Any, **options: Any) -> click.Context:
         """Parse the words of the command line."""
-        from alignup.leases.child_process import OWN_FAILURE
+        from alignup.host.leases.child_process import OWN_FAILURE
 
         try:
             return super().make_context(*arguments, **options)
@@ -104,10 +111,10 @@ def command(
     The exit status is the command's, 128+N if signal N ended it, 127 if it is not found, 126 if it cannot be
     executed, and 125 with a sentence on standard error if the request is refused or anything else is wrong.
     """
-    from alignup.leases.child_process import OWN_FAILURE
+    from alignup.host.leases.child_process import OWN_FAILURE
 
     def work() -> int:
-        from alignup.leases.source import open_source  # startup counts
+        from alignup.host.leases.source import open_source  # startup counts
 
         request = make_request(
             cpus=cpus,
@@ -142,10 +149,10 @@ def run(
         InputError: whoever keeps leases cannot be used, processes cannot be bound to that machine, CUDA has no
             number for a GPU of the lease, or what device plugins ask for cannot be mounted.
     """
-    from alignup.leases.child_process import WaitingCommand  # startup counts
-    from alignup.leases.evidence import evidence_file, evidence_of, show_evidence  # startup counts
-    from alignup.leases.request import Claim  # startup counts
-    from alignup.processes.identity import identify  # startup counts
+    from alignup.host.leases.child_process import WaitingCommand  # startup counts
+    from alignup.host.leases.evidence import evidence_file, evidence_of, show_evidence  # startup counts
+    from alignup.host.leases.request import Claim  # startup counts
+    from alignup.host.processes.identity import identify  # startup counts
 
     source.prepare(request, binds=binds)
     evidence = evidence_file()
@@ -187,7 +194,7 @@ def _mounts(grant: Grant) -> tuple[Mount, ...]:
     answer = grant.lease.answer
     if answer is None:
         return ()
-    from alignup.processes.identity import identify  # startup counts
+    from alignup.host.processes.identity import identify  # startup counts
 
     asked = [mount.host_path for mount in answer.mounts] + [device.host_path for device in answer.devices]
     # a lease names its process as the agent does
@@ -197,7 +204,7 @@ def _mounts(grant: Grant) -> tuple[Mount, ...]:
         )
     if asked and not grant.is_trusted:
         raise InputError(f"the agent of another user asks for a mount of {asked[0]}: use --no-mounts")
-    from alignup.leases.private_mounts import closed_devices, may_mount, needed_mounts  # few need it
+    from alignup.host.leases.private_mounts import closed_devices, may_mount, needed_mounts  # few need it
 
     needed = needed_mounts(answer)
     if needed and not may_mount():
@@ -217,8 +224,8 @@ def _start(grant: Grant, *, binds: bool, mounts: tuple[Mount, ...] = ()) -> Any:
     Raises:
         InputError: it is to be bound to CPUs of another machine.
     """
-    from alignup.leases.binding import is_strict  # startup counts
-    from alignup.leases.child_process import Start  # startup counts
+    from alignup.host.leases.binding import is_strict  # startup counts
+    from alignup.host.leases.child_process import Start  # startup counts
 
     if binds and not grant.is_here:
         raise InputError("the agent places work on another machine, where this process cannot be bound: use --no-bind")

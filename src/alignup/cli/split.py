@@ -16,7 +16,7 @@ from alignup.text.byte_sizes import short_bytes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from alignup.leases.agent_messages import KnownPart  # startup counts
+    from alignup.host.leases.agent_messages import KnownPart  # startup counts
 
 
 @options.subcommand("split")
@@ -37,9 +37,9 @@ def command(
     possible lie on one NUMA node each, the others on as few and as close nodes as possible; each part gets the closest
     devices. `alignup run --part` takes one of them.
     """
-    from alignup.leases.file import LeaseFile  # startup counts
-    from alignup.leases.request import parse_device_counts  # startup counts
-    from alignup.leases.source import FileSource, open_source  # startup counts
+    from alignup.host.leases.file import LeaseFile  # startup counts
+    from alignup.host.leases.request import parse_device_counts  # startup counts
+    from alignup.host.leases.source import FileSource, open_source  # startup counts
 
     if as_json and as_env:
         raise click.UsageError("--json and --env exclude each other")
@@ -69,7 +69,7 @@ def part_dict(part: KnownPart) -> dict[str, Any]:
 
 def env_line(part: KnownPart, parts: int) -> str:
     """Return the variables of a part, quoted for a shell: `env $(sed -n 1p parts) COMMAND`."""
-    from alignup.leases.environment import variables  # startup counts
+    from alignup.host.leases.environment import variables  # startup counts
 
     found = {
         "ALIGNUP_PART": f"{part.rank}/{parts}",

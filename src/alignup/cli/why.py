@@ -14,9 +14,9 @@ from alignup.cli.terminal import print_json
 from alignup.text.counting import counted
 
 if TYPE_CHECKING:
+    from alignup.control_plane.api_server.api_client import Api
+    from alignup.control_plane.scheduler.ask import AskedCluster
     from alignup.kubernetes.pod_documents import PodDocument
-    from alignup.scheduler.api_client import Api
-    from alignup.scheduler.ask import AskedCluster
 
 TOP: Final = 10
 NOT_KNOWN: Final = (
@@ -51,7 +51,8 @@ def command(*, question: Question = options.all_of(Question)) -> int:
 
 def why(question: Question) -> int:
     """Answer a question, and return the exit status."""
-    from alignup.scheduler.ask import ask, read_cluster, read_pod
+    from alignup.control_plane.scheduler.ask import ask, read_cluster, read_pod
+    from alignup.explanations.why import explain
 
     async def read(api: Api) -> tuple[dict[str, Any], PodDocument, AskedCluster]:
         namespace, _, name = question.pod.rpartition("/")
@@ -69,7 +70,7 @@ def why(question: Question) -> int:
             show_note(f"{found.pod.namespaced_name} is on node {found.node_name}, {found.phase}")
         return 0
     if name:
-        explanation = asked.node(name).explain(_unbound(manifest))
+        explanation = explain(asked.node(name), _unbound(manifest))
         was = found if found.was_rejected and name == found.node_name else None
         if question.as_json:
             told = {"node": name, "exact": name not in asked.by_amounts}
@@ -95,13 +96,14 @@ def rank_and_explain(question: Question, manifest: dict[str, Any], found: PodDoc
     from alignup.cluster.evictions import plan_room
     from alignup.cluster.node_totals import Fit
     from alignup.cluster.ranking import rank
+    from alignup.explanations.why import explain
 
     cluster, pod = asked.cluster(), found.pod
     answer = cluster.evaluate(pod)
     answer.exact[[cluster.index(name) for name in asked.by_amounts]] = False
     ranking = rank(cluster, pod, answer, Fit(cluster))
     example = None if len(ranking.order) or not ranking.groups else ranking.groups[0].nodes[0]
-    explanation = None if example is None else asked.nodes[example].explain(_unbound(manifest))
+    explanation = None if example is None else explain(asked.nodes[example], _unbound(manifest))
     plan = None
     if example is not None and len(asked.by_amounts) < len(asked.nodes):
         plan = plan_room(cluster, [pod], standings=asked.rules.standings, budgets=asked.rules.budgets)

@@ -20,10 +20,10 @@ from alignup.cluster.rows import NodeAmounts, one_default, requests_of, row_of_a
 from alignup.core.amounts.board import Board, Job, Row
 from alignup.errors import ConfigError, InputError
 from alignup.koordinator.effective import pod_policy
-from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES, KubeletConfig
-from alignup.kubernetes.manifest import pod_from_manifest
+from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
+from alignup.kubernetes.manifest import read_pod
 from alignup.kubernetes.pod import Pod
-from alignup.kubernetes.versions import NEWEST, KubeletVersion, PodReading, VersionProfile, parse_version
+from alignup.kubernetes.versions import KubeletVersion, PodReading, VersionProfile
 from alignup.node import Node
 from alignup.records import Record
 
@@ -119,7 +119,7 @@ _SHARES: Final = 16
 class Cluster:
     """Thousands of nodes, judged at once.
 
-    Make one with `from_nodes`, `from_json_lines` or `from_node_resource_topologies`. A cluster made from nodes keeps
+    Make one with `from_nodes`, `from_json_lines` or `read_node_resource_topologies`. A cluster made from nodes keeps
     them, and sees at once what is admitted and removed there. After a change of another kind (an inventory of devices,
     a further provider) call `update` with the node.
 
@@ -127,15 +127,22 @@ class Cluster:
         names: the names of the nodes, each once.
         rows: what is known of each.
         nodes: the nodes, if there are any; of those beyond their number only amounts are known.
+        profiles: how the kubelet of each node decides, where only amounts are known; none: as the newest one.
 
     Raises:
         InputError: a name comes twice.
     """
 
-    def __init__(self, names: Sequence[str], rows: Iterable[Row], nodes: Sequence[Node] = ()) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        rows: Iterable[Row],
+        nodes: Sequence[Node] = (),
+        profiles: Sequence[VersionProfile] = (),
+    ) -> None:
         self.names = tuple(names)
         self._members = list(nodes)
-        self._profiles = [VersionProfile()] * len(self.names)
+        self._profiles = list(profiles) or [VersionProfile()] * len(self.names)
         """Of those of which only amounts are known."""
         self._nodes: tuple[Node, ...] | None = None
         self._indices = {name: index for index, name in enumerate(self.names)}
@@ -189,60 +196,24 @@ class Cluster:
 
         return cls.from_nodes(read_nodes(lines, source, skip_bad=skip_bad, kubelet_version=kubelet_version))
 
-    @classmethod
-    def from_node_resource_topologies(
-        cls,
-        source: str | os.PathLike[str] | bytes | Mapping[str, Any] | Iterable[Mapping[str, Any]],
-        *,
-        skip_bad: bool = False,
-        kubelet_version: KubeletVersion | str | None = None,
-    ) -> Cluster:
-        """Return the cluster that NodeResourceTopology objects (`topology.node.k8s.io/v1alpha2`) describe.
-
-        They know amounts and nothing else, so whatever is admitted is an upper bound (`Evaluation.exact`). They do not
-        name the kubelet's release; Node objects among them do (`status.nodeInfo.kubeletVersion`).
-
-        Args:
-            source: A path, the text of YAML or JSON as bytes, a decoded object (a List too), or several.
-            skip_bad: warn of an object that is wrong, and go on with the others.
-            kubelet_version: the release of all kubelets; None: that of the Node object, or the newest known.
+    def update(self, name: str, node: Node | NodeAmounts) -> None:
+        """Put another node, or other amounts where only amounts are known, in a node's place.
 
         Raises:
-            InputError: something is no such object.
-        """
-        from alignup.node_resource_topology.read import read_topologies  # noqa: PLC0415  # as above
-
-        found = read_topologies(source, skip_bad=skip_bad)
-        of_all = None if kubelet_version is None else parse_version(kubelet_version)
-        versions = [of_all or one.version or NEWEST for one in found]
-        known = {version: KubeletConfig(version=version).profile for version in set(versions)}
-        profiles = [known[version] for version in versions]
-        rows = [row_of_amounts(one.amounts, profile) for one, profile in zip(found, profiles, strict=True)]
-        made = cls([one.name for one in found], rows)
-        made._profiles = profiles
-        return made
-
-    def update(self, name: str, node: Node | NodeAmounts | Mapping[str, Any]) -> None:
-        """Put another node, or another NodeResourceTopology object or its amounts, in a node's place.
-
-        Raises:
-            InputError: there is no node of that name, the object is none, the cluster is made from nodes and an
-                object is given, or the other way round, or nodes would differ in `single_numa_node_exclusive`.
+            InputError: there is no node of that name, the cluster is made from nodes and amounts are given, or the
+                other way round, or nodes would differ in `single_numa_node_exclusive`.
         """
         index = self.index(name)
-        if isinstance(node, Node) != (index < len(self._members)):
-            expected = "a Node" if index < len(self._members) else "a NodeResourceTopology object"
+        has_nodes = index < len(self._members)
+        if not isinstance(node, Node if has_nodes else NodeAmounts):
+            expected = "a Node" if has_nodes else "the amounts of a NodeResourceTopology object (read_amounts)"
             raise InputError.at(f"update of {name!r}", expected, node)
         if isinstance(node, Node):
             if len(self) > 1:
                 one_default([self._default_exclusive, node.single_numa_node_exclusive])
             row = row_of_node(node)
-        elif isinstance(node, NodeAmounts):
-            row = row_of_amounts(node, self._profiles[index])
         else:
-            from alignup.node_resource_topology.read import read_topology  # noqa: PLC0415  # as above
-
-            row = row_of_amounts(read_topology(node, name).amounts, self._profiles[index])
+            row = row_of_amounts(node, self._profiles[index])
         with self._lock:
             self._board.replace(index, row)
             self._widest = 0
@@ -492,7 +463,7 @@ class Cluster:
         if exact and len(self._members) < len(self):
             raise InputError(AMOUNTS_ONLY)
         _check_strategy(strategy)
-        parsed = pod if isinstance(pod, Pod) else pod_from_manifest(pod)
+        parsed = pod if isinstance(pod, Pod) else read_pod(pod)
         answer = Evaluation.empty(len(self))
         with self._lock:
             job = self.job(parsed)  # an update can bring resources that a job made before would not ask for

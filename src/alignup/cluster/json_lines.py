@@ -13,9 +13,10 @@ import msgspec
 
 from alignup.errors import InputError, errors_at, warn
 from alignup.kubernetes.kubelet_config import KubeletConfig
-from alignup.kubernetes.manifest import pod_from_manifest
+from alignup.kubernetes.manifest import read_pod
 from alignup.kubernetes.versions import KubeletVersion, parse_version
-from alignup.machine.load import EXTRA_KEYS, LoadedMachine, machine_with_devices_from_dict
+from alignup.machine.load import machine_with_devices_from_dict
+from alignup.machine.loaded import EXTRA_KEYS, LoadedMachine
 from alignup.node import Node, plugins_of
 from alignup.node.inputs import check_keys, node_object_of, version_of
 from alignup.text.json_text import decode_json, numbered_lines
@@ -88,7 +89,7 @@ class NodeReader:
         """Return the name and the node of one line, with its pods admitted."""
         wire, node = self.empty_node(line)
         for index, manifest in enumerate(wire.pods):
-            admission = node.admit(pod_from_manifest(manifest))
+            admission = node.admit(read_pod(manifest))
             if not admission.admitted:
                 raise InputError(
                     f"the node does not admit its own pods in their order: {admission.reason} "

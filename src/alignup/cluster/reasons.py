@@ -1,6 +1,6 @@
 """Says in a few words why nodes refuse a pod, equal for nodes that refuse it alike, since a scheduler counts texts.
 
-Nodes are asked, and blame what `Node.explain` blames. Where only amounts are known, or more nodes refuse than may be
+Nodes are asked, and blame what `explain` blames. Where only amounts are known, or more nodes refuse than may be
 asked, the words come from the free amounts by NUMA node, for all nodes at once, and name the commonest causes only.
 """
 
@@ -14,10 +14,10 @@ import numpy as np
 from alignup.cluster.cluster import REASONS, Cluster, Evaluation
 from alignup.cluster.rows import request_of
 from alignup.errors import ConfigError
+from alignup.explanations.cause import MOST_CAUSES, without_requests
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.kubernetes.pod_requests import is_pinned_memory
 from alignup.machine.bits import bit_numbers
-from alignup.node.explain.cause import MOST_CAUSES, without_requests
 from alignup.providers.cpu.provider import SMT_ALIGNMENT_ERROR
 from alignup.records import Record
 from alignup.topology_manager.refusal_message import Offer, kind_of
@@ -89,7 +89,7 @@ def refusal_causes(cluster: Cluster, pod: Pod, answer: Evaluation, indices: npt.
 def short_cause(
     node: Node, pod: Pod, refusal: Refusal | None = None, admits: Callable[[Pod], bool] | None = None
 ) -> str:
-    """Return why a node refuses a pod, in words without amounts: the causes that `Node.explain` tells.
+    """Return why a node refuses a pod, in words without amounts: the causes that `explain` tells.
 
     Args:
         node: the node; it stays as it is.
@@ -156,7 +156,7 @@ _WORDS: Final = {
     "spread": "{} would need more NUMA nodes than on an empty machine",
     "conflict": "no set of NUMA nodes suits {}",
 }
-"""By the kind of the cause, as `alignup.node.explain.cause.Cause` has it."""
+"""By the kind of the cause, as `alignup.explanations.cause.Cause` has it."""
 
 
 def refusal_texts(

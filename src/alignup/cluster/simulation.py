@@ -24,7 +24,7 @@ from alignup.cluster.evictions import plan_room, without
 from alignup.cluster.node_totals import Totals, check_blind, demand_key
 from alignup.cluster.reasons import short_cause
 from alignup.errors import InputError, errors_at
-from alignup.kubernetes.manifest import pod_from_manifest
+from alignup.kubernetes.manifest import read_pod
 from alignup.kubernetes.pod_requests import is_pinned_memory
 from alignup.records import Record, field, json_fields
 from alignup.text.json_text import decode_json, numbered_lines
@@ -123,7 +123,7 @@ def _admitted_pod(wire: _Manifest, templates: dict[bytes, Pod]) -> Pod:
     names = [metadata.get("uid"), metadata.get("name"), metadata.get("namespace", "default")]
     if template is not None and all(isinstance(one, str) and one for one in names):
         return template.renamed(uid=str(names[0]), name=str(names[1]), namespace=str(names[2]))
-    templates[key] = pod_from_manifest(
+    templates[key] = read_pod(
         {
             "apiVersion": wire.api_version,
             "kind": wire.kind,
@@ -180,7 +180,7 @@ def _template(cluster: Cluster, part: float) -> list[Pod]:
 
 def _synthetic_pod(cpus: int, gibibytes: int, devices: dict[str, int]) -> Pod:
     limits = {"cpu": str(cpus), "memory": f"{gibibytes}Gi", **{name: str(count) for name, count in devices.items()}}
-    return pod_from_manifest(
+    return read_pod(
         {
             "metadata": {"name": "synthetic", "uid": "synthetic"},
             "spec": {"containers": [{"name": "main", "image": "none", "resources": {"limits": limits}}]},

@@ -84,7 +84,7 @@ def check_node(files: NodeFiles, options: KubeletOptions) -> list[Finding]:
 
     Args:
         files: the node's files.
-        options: as those of `Node.from_kubelet`; `devices` and `kubelet_dir` do not matter.
+        options: as those of `read_kubelet_node`; `devices` and `kubelet_dir` do not matter.
 
     Raises:
         InputError: there is no file of a kubelet, or something else than a state file is damaged.

@@ -9,11 +9,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from alignup.errors import InputError
+from alignup.errors import InputError, system_errors
 from alignup.kubelet.layout import CONFIG, CONFIG_FOLDER, NodeFiles, read_file
 from alignup.kubernetes.kubelet_config import configuration_fields
 from alignup.records import Record
-from alignup.trusted_files import system_errors
 
 if TYPE_CHECKING:
     import os

@@ -20,12 +20,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from alignup.errors import InputError
+from alignup.errors import InputError, system_errors
 from alignup.kubelet.processes import RunningKubelet, find_kubelet
 from alignup.machine.archive import read_archive
 from alignup.machine.snapshot import is_pci_link, kernel_file_size, kernel_tree
 from alignup.machine.sysfs.tree import DirectoryTree, KernelTree
-from alignup.trusted_files import system_errors
 
 KUBELET: Final = "var/lib/kubelet"
 CONFIG: Final = f"{KUBELET}/config.yaml"

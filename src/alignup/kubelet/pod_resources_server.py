@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import grpc
 
+from alignup.errors import system_errors
+from alignup.host.trusted_files import clear, make_folders, mode_of_new_files, remove
 from alignup.kubelet import pod_resources_pb2 as wire
-from alignup.trusted_files import clear, make_folders, mode_of_new_files, remove, system_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -77,8 +77,28 @@ class KubeletNode(Record):
     records: NodeRecords
 
 
-def read_kubelet_node(root: str | os.PathLike[str] = "/", **options: Unpack[KubeletOptions]) -> KubeletNode:
-    """Return the node of a kubelet, with the records that it is made of; see `Node.from_kubelet`.
+def read_kubelet_node(root: str | os.PathLike[str] = "/", **options: Unpack[KubeletOptions]) -> Node:
+    """Return the node of a kubelet: its machine and configuration, and its pods with what they hold.
+
+    >>> from alignup import read_kubelet_node
+    >>> node = read_kubelet_node("node.tar.xz", kubelet_version="1.36")    # doctest: +SKIP
+
+    Entries of pods that are gone do not count, since the kubelet drops them at its next admission. What the answer
+    lacks because a file is not there is warned of. See `docs/kubelet-node.md`.
+
+    Args:
+        root: the root of the machine, or of a copy, or an archive of `alignup node collect`.
+        options: see `KubeletOptions`.
+
+    Raises:
+        InputError: a file is damaged, does not belong to the machine, or there is none of a kubelet.
+        ConfigError: a kubelet would refuse to start with this configuration, or with this state.
+    """
+    return read_kubelet(root, **options).node
+
+
+def read_kubelet(root: str | os.PathLike[str] = "/", **options: Unpack[KubeletOptions]) -> KubeletNode:
+    """Return the node of a kubelet, with the records that it is made of; see `read_kubelet_node`.
 
     Raises:
         InputError: a file is damaged, does not belong to the machine, or there is none of a kubelet.
@@ -108,7 +128,7 @@ def read_records(
 
     Args:
         files: the node's files.
-        options: as those of `Node.from_kubelet`; machine and devices do not matter.
+        options: as those of `read_kubelet_node`; machine and devices do not matter.
         state_of: returns the state, given the kubelet's release; None: that of the files, which must be intact.
 
     Raises:

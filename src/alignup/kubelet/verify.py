@@ -12,7 +12,7 @@ from alignup.errors import InputError
 from alignup.kubelet.processes import Process, sees_device, status_of
 from alignup.machine.bits import ids_of, overlapping
 from alignup.machine.cpuset import CPUSet
-from alignup.machine.machine import Machine
+from alignup.machine.sysfs.machine import read_sysfs
 from alignup.records import Record
 from alignup.text.byte_sizes import short_bytes
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
+    from alignup.host.leases.record import LeaseRecord
     from alignup.kubelet.read import KubeletNode
-    from alignup.leases.record import LeaseRecord
 
 _LEAST_BYTES: Final = 1 << 20
 _LEAST_SHARE: Final = 100
@@ -203,7 +203,7 @@ def look_at_self(root: Path, environment: Mapping[str, str]) -> dict[str, Any]:
     Raises:
         InputError: the machine cannot be read.
     """
-    machine = Machine.from_sysfs(root)
+    machine = read_sysfs(root)
     status = status_of(root / "proc/self")
     cpus = CPUSet.parse(status.get("Cpus_allowed_list", "")) & CPUSet.from_int(machine.cpus)
     own = list(ids_of(overlapping(machine.node_cpus, int(cpus)), machine.numa_node_ids))

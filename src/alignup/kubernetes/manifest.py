@@ -36,7 +36,7 @@ _RESIZABLE: Final = ("cpu", "memory")
 _COMPUTE: Final = frozenset(_RESIZABLE)
 
 
-def pod_from_manifest(manifest: Mapping[str, Any], place: str = "", stored_qos: QOSClass | None = None) -> Pod:
+def read_pod(manifest: Mapping[str, Any], place: str = "", stored_qos: QOSClass | None = None) -> Pod:
     """Return the pod that a manifest describes.
 
     Defaults are the API server's: a request that is missing is the limit of the same resource, the namespace

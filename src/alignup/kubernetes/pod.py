@@ -139,15 +139,3 @@ class Pod(Record):
     def has_shared_pool(self) -> bool:
         """True if the managers give CPUs and memory to the pod as a whole, for its containers to share."""
         return self.pod_level is PodLevel.MANAGED
-
-    @classmethod
-    def from_manifest(cls, manifest: Mapping[str, Any]) -> Pod:
-        """Return the pod that a manifest, as plain objects, describes.
-
-        Raises:
-            InputError: it is no Pod, or the API server would refuse it for a field that matters here.
-        """
-        # the reader of manifests makes these records, so it imports this module
-        from alignup.kubernetes.manifest import pod_from_manifest  # noqa: PLC0415
-
-        return pod_from_manifest(manifest)

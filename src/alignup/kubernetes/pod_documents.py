@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError, errors_in, warn
-from alignup.kubernetes.manifest import WORKLOADS, pod_from_manifest
+from alignup.kubernetes.manifest import WORKLOADS, read_pod
 from alignup.kubernetes.pod import POLICIES
 from alignup.kubernetes.qos import QOSClass
 from alignup.kubernetes.versions import known_fields
@@ -189,7 +189,7 @@ def pod_document(document: Mapping[str, Any], place: str) -> PodDocument:
     Raises:
         InputError: it is none that an API server takes.
     """
-    pod = pod_from_manifest(document, place)
+    pod = read_pod(document, place)
     metadata, status = _mapping(document, "metadata"), _mapping(document, "status")
     uid = pod.annotations.get(STATIC_UID)
     stored = status.get("qosClass") if metadata.get("uid") and uid is None else None  # static pods have no status
@@ -197,7 +197,7 @@ def pod_document(document: Mapping[str, Any], place: str) -> PodDocument:
         if stored != pod.qos:
             what = f"pod {pod.namespaced_name} is {stored} by its status, and {pod.qos} by its resources"
             warn(f"{what}; a kubelet goes by the status")
-        pod = pod_from_manifest(document, place, QOSClass(stored))
+        pod = read_pod(document, place, QOSClass(stored))
     containers = (*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ()))
     return PodDocument(
         pod if uid is None or uid == pod.uid else pod.renamed(uid=uid),
@@ -316,7 +316,7 @@ def _made(document: Mapping[str, Any], template: _Template, kind: str, *, alone:
     if template.count > MOST_REPLICAS:
         raise InputError.at(template.place, f"at most {MOST_REPLICAS} pods of one template", template.count)
     _warn_of_keys(template.manifest, template.place, f"{kind} {_named(own)}")
-    pod = pod_from_manifest(manifest, template.place)
+    pod = read_pod(manifest, template.place)
     return PodDocument(
         pod,
         1 if kind == "DaemonSet" else template.count,

@@ -18,9 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Final, Literal, Self
 
-from alignup.errors import InputError
+from alignup.errors import InputError, system_reason
 from alignup.records import Record
-from alignup.trusted_files import why
 
 _COMPRESSIONS: Final = {b"\x1f\x8b": gzip, b"\xfd7zXZ\x00": lzma, b"BZh": bz2}
 _MAX_UNPACKED: Final = 64 << 20
@@ -103,7 +102,7 @@ def write_archive(path: str | os.PathLike[str], files: Iterable[tuple[str, bytes
     except OSError as error:
         with suppress(OSError):
             beside.unlink()
-        raise InputError(f"cannot write {what} {os.fspath(target)!r}: {why(error)}") from error
+        raise InputError(f"cannot write {what} {os.fspath(target)!r}: {system_reason(error)}") from error
 
 
 def is_archive(head: bytes) -> bool:
@@ -138,7 +137,7 @@ def read_archive(
     except _DAMAGE as error:
         raise InputError(f"expected {what}, but the file is damaged or no archive at {source}") from error
     except OSError as error:
-        raise InputError(f"cannot read {what} at {source}: {why(error)}") from error
+        raise InputError(f"cannot read {what} at {source}: {system_reason(error)}") from error
 
 
 def _unpacked(path: Path, what: str) -> bytes:

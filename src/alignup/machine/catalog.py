@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Final, TypeVar
 
-from alignup.machine.load import LoadedMachine
+from alignup.machine.loaded import LoadedMachine
 from alignup.machine.machine import Machine, machine_from_dict
 
 _SUFFIX: Final = ".json"
@@ -62,5 +62,5 @@ def catalog_entries() -> Mapping[str, LoadedMachine]:
 
 
 def catalog_machines() -> Mapping[str, Machine]:
-    """Return the machines of the catalog by name; see `Machine.catalog`."""
+    """Return the machines of the catalog by name; each is read when it is looked up."""
     return _ByName(catalog_entries(), lambda name: catalog_entries()[name].machine)

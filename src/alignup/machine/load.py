@@ -1,6 +1,6 @@
 """Reads the machine that a user names by `--machine` (of the catalog, a folder, or a file), and its devices.
 
-`LoadedMachine` has both, and an example of how they are used. Each kind of source has a module that reads it, which is
+`LoadedMachine` (`loaded.py`) has both. Each kind of source has a module that reads it, which is
 imported when it is needed: a command on this machine should start at once. Devices come from the same source, an
 inventory, PCI devices or NVIDIA's driver; here it is decided which of them counts where several describe a resource.
 """
@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os  # evaluated by whoever asks for the types of the options
 import reprlib
-from collections.abc import Callable, Iterable, Mapping, Sequence  # as above
+from collections.abc import Callable, Iterable, Mapping  # as above
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from alignup.errors import InputError
-from alignup.machine.device_inventory import Device, decode_inventory, decode_preferred_sets, inventory_to_dict
+from alignup.machine.device_inventory import decode_inventory
+from alignup.machine.loaded import LoadedMachine
 from alignup.machine.machine import Machine, machine_from_dict
-from alignup.records import Record, field, replace
+from alignup.records import replace
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,8 +30,27 @@ _HEAD: Final = 512
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
+def read_machine(source: str | os.PathLike[str]) -> Machine:
+    """Return the machine that a name, a folder or a file describes: what `--machine` takes.
+
+    >>> from alignup import read_machine
+    >>> read_machine("dgx-h100")
+    <Machine of 2 NUMA nodes, 224 CPUs, 2064384 MiB>
+
+    Devices and a configuration that came with it are not part of the record; `Node.from_dict` keeps them.
+
+    Args:
+        source: the name of a machine of the catalog, the root of a sysfs tree (`/`: this machine), or a file: a
+            snapshot, hwloc's XML, or JSON as `alignup machine --json` prints it.
+
+    Raises:
+        InputError: there is no such machine, or it cannot be read.
+    """
+    return load_machine(str(source)).machine
+
+
 def load_machine(source: str) -> LoadedMachine:
-    """Return the machine that `source` names.
+    """Return the machine that `source` names, with what came with it.
 
     It is, in this order: the name of a machine of the catalog (`./name` is a file), a directory with `sys`
     and `proc` in it, or a file: a snapshot, hwloc's XML, or JSON, which is a machine as `alignup machine
@@ -45,9 +65,9 @@ def load_machine(source: str) -> LoadedMachine:
 
     path = Path(source)
     if path.is_dir():
-        from alignup.machine.sysfs.machine import read_machine  # noqa: PLC0415  # see the module
+        from alignup.machine.sysfs.machine import read_sysfs  # noqa: PLC0415  # see the module
 
-        return LoadedMachine(read_machine(path))
+        return LoadedMachine(read_sysfs(path))
     if not path.exists():
         from alignup.text.known_keys import unknown_keys  # noqa: PLC0415  # an error only
 
@@ -222,72 +242,3 @@ def _with_gpus(loaded: LoadedMachine, ask: AskDriver, tell: Callable[[str], None
         tell(f"the NVIDIA GPUs of this machine are left out: {error}")
         return loaded
     return loaded.with_devices(gpus.devices, gpus.preferred_sets)
-
-
-EXTRA_KEYS: Final = ("devices", "preferredSets", "kubelet")
-"""The keys, besides the machine, that a machine object, a scenario and a node line have in common."""
-
-
-class LoadedMachine(Record):
-    """A machine with its devices; all but the machine is mostly empty."""
-
-    machine: Machine
-    devices: Mapping[str, Sequence[Device]] = field(default_factory=dict)
-    """By resource."""
-    preferred_sets: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)
-    """By resource, sets of device ids that go well together, the best first."""
-    kubelet: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of a KubeletConfiguration that goes with the machine; not decoded yet."""
-    pods: tuple[Mapping[str, Any], ...] = ()
-    """Manifests of example pods; not decoded yet."""
-
-    def with_devices(
-        self,
-        devices: Mapping[str, Sequence[Device]],
-        preferred_sets: Mapping[str, Sequence[Sequence[str]]] | None = None,
-    ) -> LoadedMachine:
-        """Return this machine with other devices of some resources; their preferred sets go with the devices."""
-        kept = {resource: sets for resource, sets in self.preferred_sets.items() if resource not in devices}
-        return replace(self, devices={**self.devices, **devices}, preferred_sets={**kept, **(preferred_sets or {})})
-
-    def completed(self, own: Mapping[str, Any], before: str = "") -> LoadedMachine:
-        """Return this machine with those of `EXTRA_KEYS` that a document has of its own.
-
-        Devices of its own bring their own preferred sets, or none.
-
-        Args:
-            own: a decoded document; null counts as missing.
-            before: the text that errors put before the key.
-
-        Raises:
-            InputError: a value is not of its form; see `decode_inventory` and `decode_preferred_sets`.
-        """
-        devices, sets, kubelet = self.devices, self.preferred_sets, self.kubelet
-        if own.get("devices") is not None:
-            devices = decode_inventory(mapping_under(own, "devices", before), self.machine, f"{before}devices")
-            sets = {}
-        if own.get("preferredSets") is not None:
-            sets = decode_preferred_sets(mapping_under(own, "preferredSets", before), devices, f"{before}preferredSets")
-        if own.get("kubelet") is not None:
-            kubelet = mapping_under(own, "kubelet", before)
-        return replace(self, devices=devices, preferred_sets=sets, kubelet=kubelet)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the machine object that `described_machine` reads, with those of `EXTRA_KEYS` that hold something."""
-        sets = {resource: [list(ids) for ids in found] for resource, found in self.preferred_sets.items()}
-        extras = zip(EXTRA_KEYS, (inventory_to_dict(self.devices), sets, self.kubelet), strict=True)
-        return {**self.machine.to_dict(), **{key: extra for key, extra in extras if extra}}
-
-
-def mapping_under(data: Mapping[str, Any], key: str, before: str = "") -> Mapping[str, Any]:
-    """Return the mapping under a key, empty if it is missing or null; errors put `before` before the key.
-
-    Raises:
-        InputError: the value is not a mapping.
-    """
-    found = data.get(key)
-    if found is None:
-        return {}
-    if not isinstance(found, Mapping):
-        raise InputError.at(f"{before}{key}", "a mapping", found)
-    return found

@@ -1,6 +1,6 @@
 """The record of a machine: its NUMA nodes and indexes over them, and its form in JSON.
 
-Other sources (sysfs, snapshots, hwloc's XML, the catalog) have readers beside this module.
+Other sources (sysfs, snapshots, hwloc's XML, the catalog) have readers beside this module; `load.py` knows them all.
 Sets of CPUs are ints as bit sets: bit i is the CPU that the kernel numbers i. Masks of NUMA nodes are ints whose
 bit i is position i, `machine.numa_nodes[i]`.
 """
@@ -18,11 +18,9 @@ from alignup.text.byte_sizes import short_bytes
 from alignup.text.counting import counted
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from alignup.machine.wire import CoreWire, MachineWire, NumaNodeWire
-    from alignup.machine_parts import Part
 
 __all__ = [
     "MEMORY_LIMIT",
@@ -114,12 +112,6 @@ class Machine(Record):
             f"{sum(node.memory for node in self.numa_nodes) >> 20} MiB>"
         )
 
-    def _repr_svg_(self) -> str:
-        """Return the picture that a notebook shows."""
-        from alignup.node.pictures.picture import machine_svg  # noqa: PLC0415  # only notebooks ask
-
-        return machine_svg(self)
-
     def position(self, numa_id: int) -> int:
         """Return the position of the NUMA node that the kernel numbers `numa_id`: its bit in a mask.
 
@@ -156,40 +148,6 @@ class Machine(Record):
             left &= ~listed
         return replace(self, numa_nodes=tuple(nodes))
 
-    def split(
-        self,
-        parts: int,
-        *,
-        cpus_per_part: int = 0,
-        devices: Mapping[str, int] | None = None,
-        inventory: Mapping[str, Sequence[Any]] | None = None,
-        preferred_sets: Mapping[str, Sequence[Sequence[str]]] | None = None,
-    ) -> tuple[Part, ...]:
-        """Return equal, disjoint, aligned parts of this machine, by rank; `alignup.machine_parts` has the rule.
-
-        Args:
-            parts: how many.
-            cpus_per_part: how many CPUs each; 0: as many whole cores as there are for everybody.
-            devices: by resource, how many devices each.
-            inventory: by resource, the devices of this machine: `Device` records, or mappings with `id` and `numa`.
-            preferred_sets: by resource, ids of devices that belong together.
-
-        Raises:
-            InputError: the machine has too few CPUs or devices, or a device is described wrongly.
-        """
-        # lazily, since both are built on this module
-        from alignup.machine.device_inventory import decode_inventory  # noqa: PLC0415
-        from alignup.machine_parts import split_machine  # noqa: PLC0415
-
-        return split_machine(
-            self,
-            parts,
-            cpus_per_part=cpus_per_part,
-            devices=devices,
-            inventory=decode_inventory(inventory or {}, self),
-            preferred_sets=preferred_sets,
-        )
-
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Machine:
         """Return the machine that a decoded JSON document describes, in the schema of `to_dict`.
@@ -224,41 +182,6 @@ class Machine(Record):
         if self.unassigned_cores:
             described["unassignedCores"] = list(map(_core_to_dict, self.unassigned_cores))
         return described
-
-    @classmethod
-    def from_sysfs(cls, root: str | os.PathLike[str] = "/") -> Machine:
-        """Return the machine that the kernel describes in `sys/` and `proc/` beneath `root`.
-
-        Raises:
-            InputError: there is nothing to read there, or it describes no machine.
-        """
-        from alignup.machine.sysfs.machine import read_machine  # noqa: PLC0415  # keeps `import alignup` light
-
-        return read_machine(root)
-
-    @classmethod
-    def load(cls, source: str | os.PathLike[str]) -> Machine:
-        """Return the machine that a name, a folder or a file describes: what `--machine` takes.
-
-        Devices and a configuration that came with it are not part of the record; `Node.from_dict` keeps them.
-
-        Args:
-            source: the name of a machine of the catalog, the root of a sysfs tree, or a file: a snapshot, hwloc's
-                XML, or JSON as `alignup machine --json` prints it.
-
-        Raises:
-            InputError: there is no such machine, or it cannot be read.
-        """
-        from alignup.machine.load import load_machine  # noqa: PLC0415  # keeps `import alignup` light
-
-        return load_machine(str(source)).machine
-
-    @staticmethod
-    def catalog() -> Mapping[str, Machine]:
-        """Return the machines that come with the package, by name; each is read when it is looked up."""
-        from alignup.machine.catalog import catalog_machines  # noqa: PLC0415  # keeps `import alignup` light
-
-        return catalog_machines()
 
 
 def check_node_count(count: int) -> None:

@@ -12,7 +12,7 @@ from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES, KubeletConfig
 from alignup.kubernetes.node_object import NodeObject, node_object
 from alignup.kubernetes.pod import POLICIES
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, parse_version
-from alignup.machine.load import EXTRA_KEYS
+from alignup.machine.loaded import EXTRA_KEYS
 from alignup.providers.devices.inventory import DevicePlugin, PreferredSets
 from alignup.records import replace
 from alignup.text.known_keys import misspelt_keys

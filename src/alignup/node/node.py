@@ -8,18 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, Unpack, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from alignup.errors import InputError, warn
 from alignup.kubernetes.kubelet_config import KubeletConfig
-from alignup.kubernetes.manifest import pod_from_manifest
+from alignup.kubernetes.manifest import read_pod
 from alignup.kubernetes.node_fit import misfit_of, node_limits
 from alignup.kubernetes.node_object import NodeObject
 from alignup.kubernetes.pod import Pod
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, parse_version
 from alignup.machine.bits import overlapping
 from alignup.machine.device_inventory import Device, decode_inventory
-from alignup.machine.load import EXTRA_KEYS, machine_with_devices_from_dict, mapping_under
+from alignup.machine.load import machine_with_devices_from_dict
+from alignup.machine.loaded import EXTRA_KEYS, mapping_under
 from alignup.machine.machine import Machine, machine_from_dict
 from alignup.node import inputs
 from alignup.node.preview import can_preview, preview
@@ -33,15 +34,11 @@ from alignup.topology_manager.manager import Observer, TopologyManager
 from alignup.topology_manager.scope import KUBELET, ContainerScope, Refusal
 
 if TYPE_CHECKING:
-    import os
-
     from alignup.claims.on_node import ClaimProvider
     from alignup.claims.read import Resources
     from alignup.koordinator.node_policies import PodPolicies
     from alignup.koordinator.occupancy import Occupancy
-    from alignup.kubelet.read import KubeletOptions
     from alignup.machine.cpuset import CPUSet
-    from alignup.node.explain.explanation import Explanation
     from alignup.providers.devices.inventory import DevicePlugin, DevicePool, Preference
     from alignup.topology_manager.provider import HintProvider
 
@@ -195,25 +192,6 @@ class Node:
             dra_hints=inputs.is_set(data, "draHints", default=False),
         )
 
-    @classmethod
-    def from_kubelet(cls, root: str | os.PathLike[str] = "/", **options: Unpack[KubeletOptions]) -> Node:
-        """Return the node of a kubelet: its machine and configuration, and its pods with what they hold.
-
-        Entries of pods that are gone do not count, since the kubelet drops them at its next admission. What the answer
-        lacks because a file is not there is warned of. See `docs/kubelet-node.md`.
-
-        Args:
-            root: the root of the machine, or of a copy, or an archive of `alignup node collect`.
-            options: see `alignup.kubelet.read`.
-
-        Raises:
-            InputError: a file is damaged, does not belong to the machine, or there is none of a kubelet.
-            ConfigError: a kubelet would refuse to start with this configuration, or with this state.
-        """
-        from alignup.kubelet.read import read_kubelet_node  # noqa: PLC0415  # which makes nodes
-
-        return read_kubelet_node(root, **options).node
-
     def know_claims(
         self,
         resources: Resources | Sequence[Mapping[str, Any]],
@@ -248,12 +226,6 @@ class Node:
     def __repr__(self) -> str:
         nodes, pods = counted(len(self.machine.numa_nodes), "NUMA node"), counted(len(self.pods), "pod")
         return f"<Node of {nodes}, {self.machine.cpu_count} CPUs: policy {self.manager.policy.name}, {pods}>"
-
-    def _repr_svg_(self) -> str:
-        """Return the picture that a notebook shows."""
-        from alignup.node.pictures.picture import node_svg  # noqa: PLC0415  # only notebooks ask
-
-        return node_svg(self)
 
     @property
     def pods(self) -> tuple[Pod, ...]:
@@ -309,7 +281,7 @@ class Node:
             InputError: the manifest is not one of a pod.
             PodExistsError: a pod of this uid is admitted already.
         """
-        pod = self._read(pod)
+        pod = self.read(pod)
         with self.manager.lock:
             restore = None if self._keeps_bindings else self.bindings()
             refusal, preempted = self._decide(pod, observed=True)
@@ -333,7 +305,7 @@ class Node:
             InputError: the manifest is not one of a pod.
             PodExistsError: a pod of this uid is admitted already.
         """
-        pod = self._read(pod)
+        pod = self.read(pod)
         with self.manager.lock:
             own = (self.devices, self.cpu, self.memory)
             if not (self.whole_verdict or self.beyond_kubelet) and can_preview(self.manager, own, pod):
@@ -348,22 +320,14 @@ class Node:
                 restore()
             return admission
 
-    def explain(self, pod: Pod | Mapping[str, Any], *, suggest: bool = True) -> Explanation:
-        """Return why `admit` would admit or refuse the pod, and what would help; the node stays exactly as it is.
-
-        With `suggest`, changes are looked for under which the pod would be admitted, or aligned better.
+    def read(self, pod: Pod | Mapping[str, Any]) -> Pod:
+        """Return a pod, or the one that a manifest describes, as the kubelet of this node's release reads it.
 
         Raises:
-            InputError, PodExistsError: as `admit`.
+            InputError: the manifest is not one of a pod.
         """
-        from alignup.node.explain.why import explain_pod  # noqa: PLC0415  # admissions do without
-
-        return explain_pod(self, self._read(pod), pod if isinstance(pod, Mapping) else None, suggest=suggest)
-
-    def _read(self, pod: Pod | Mapping[str, Any]) -> Pod:
-        """Return the pod as the kubelet of this node's release reads it."""
         if not isinstance(pod, Pod):
-            pod = pod_from_manifest(pod)
+            pod = read_pod(pod)
         return pod if pod.readings is None else pod.read_as(self.config.profile.pods)
 
     def copy(self, *, wrap: Callable[[HintProvider], HintProvider] | None = None) -> Node:
@@ -608,7 +572,7 @@ def _checked_machine(machine: object) -> Machine:
         if passed_over:
             warn(f"{', '.join(passed_over)} of the machine ignored: Node.from_dict keeps them")
         return machine_from_dict(machine)
-    hint = "; Machine.load takes names and files" if isinstance(machine, str) else ""
+    hint = "; read_machine takes names and files" if isinstance(machine, str) else ""
     raise TypeError(f"expected a Machine, or a mapping as Machine.to_dict returns it, got {machine!r:.80}{hint}")
 
 

@@ -14,12 +14,12 @@ from xml.etree.ElementTree import Element
 from alignup.errors import ConfigError
 from alignup.node import Node
 from alignup.node.holdings import ContainerHolding, holdings_of
-from alignup.node.pictures.boxes import fitted, text_width
-from alignup.node.pictures.layout import lay_out
-from alignup.node.pictures.overlay import Layer, Sign, amounts_layer, holding_layer, places_of, reserved_layer, sign_of
-from alignup.node.pictures.page import containers_table, heading, page, paragraph, scrolling, table
-from alignup.node.pictures.picture import Scene, assembled
-from alignup.node.pictures.svg import add, picture, style, svg_text
+from alignup.pictures.boxes import fitted, text_width
+from alignup.pictures.layout import lay_out
+from alignup.pictures.overlay import Layer, Sign, amounts_layer, holding_layer, places_of, reserved_layer, sign_of
+from alignup.pictures.page import containers_table, heading, page, paragraph, scrolling, table
+from alignup.pictures.picture import Scene, assembled
+from alignup.pictures.svg import add, picture, style, svg_text
 from alignup.records import Record, field
 from alignup.replay.scenario import Admit, Resize, Start, Step, admission_dict, apply_step, errors_of_step, read_steps
 from alignup.replay.summary import HEADINGS, STRANDED, NodeReport, Report, Use
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from alignup.kubernetes.versions import KubeletVersion
-    from alignup.node.pictures.boxes import Box, Key
+    from alignup.pictures.boxes import Box, Key
 
 
 MOST_STEPS: Final = 400

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import AlignupError, AllocationError, ConfigError, InputError
-from alignup.kubernetes.manifest import pod_from_manifest
+from alignup.kubernetes.manifest import read_pod
 from alignup.node import Node
 from alignup.records import Record
 from alignup.topology_manager.admission import Admission, affinity_dict
@@ -112,7 +112,7 @@ def read_step(step: Any) -> Step:
         )
         raise InputError.at("the step", expected, step)
     if "admit" in step:
-        return Admit(pod_from_manifest(step["admit"]))
+        return Admit(read_pod(step["admit"]))
     name = next(one for one in STEPS if one in step)
     uid = step[name]
     if not isinstance(uid, str):

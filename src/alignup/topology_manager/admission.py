@@ -88,12 +88,6 @@ class Admission(Record):
             return f"<Admission: refused, {self.reason}>"
         return f"<Admission: admitted, {some_of(list(self.containers), _NAMES_SHOWN) or 'no containers'}>"
 
-    def _repr_html_(self) -> str:
-        """Return what a notebook shows."""
-        from alignup.node.pictures.page import admission_html  # noqa: PLC0415  # only notebooks ask
-
-        return admission_html(self)
-
     @property
     def exact(self) -> bool:
         """True if every hint is the best one.

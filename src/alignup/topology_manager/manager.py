@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from alignup.core.amounts.changes import Changes
 from alignup.errors import PodExistsError, UnknownPodError
-from alignup.kubernetes.manifest import pod_from_manifest
+from alignup.kubernetes.manifest import read_pod
 from alignup.topology_manager.admission import Admission, ContainerAllocation
 from alignup.topology_manager.provider import HintProvider
 from alignup.topology_manager.scope import Refusal, Scope, Store, make_scope
@@ -28,7 +28,7 @@ __all__ = ["ManagerLock", "Observer", "TopologyManager"]
 
 
 class Observer(Protocol):
-    """Is told about every admission, for example to count them (`alignup.metrics`); must not raise."""
+    """Is told about every admission, for example to count them (`alignup.node.admission_metrics`); must not raise."""
 
     def admission(self, seconds: float, admitted: bool) -> None:
         """Record one admission: its duration and its verdict."""
@@ -118,7 +118,7 @@ class TopologyManager:
                 this process was forked.
         """
         if isinstance(pod, Mapping):
-            pod = pod_from_manifest(pod)
+            pod = read_pod(pod)
         with self.lock:
             refusal = self.decide(pod, self.policy, self.scope)
             if refusal is not None:

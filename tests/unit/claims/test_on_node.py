@@ -5,10 +5,11 @@ from __future__ import annotations
 import warnings
 from itertools import combinations
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from alignup import explain, read_pod
 from alignup.claims.allocate import solve
 from alignup.claims.gates import gates_of
 from alignup.claims.objects import Device
@@ -16,13 +17,15 @@ from alignup.claims.on_node import ClaimProvider, numa_nodes_of, preview_claims
 from alignup.claims.problem import AllocationError, Problem, question_of
 from alignup.claims.read import claims_of_pod, resources_of
 from alignup.errors import InputError
-from alignup.kubernetes.pod import Pod
 from alignup.machine.machine import Machine
 from alignup.node import Node
 from alignup.text.typed import decode
 from alignup.topology_manager.hints import TopologyHint
 from claims_cases import DRIVER, NUMA, claim_named, class_of, slice_of, template
 from strategies import seeds
+
+if TYPE_CHECKING:
+    from alignup.kubernetes.pod import Pod
 
 
 def pod(name: str = "p", *, cpu: int = 2, memory: str = "1Gi", reference: dict[str, str] | None = None) -> Pod:
@@ -34,7 +37,7 @@ def pod(name: str = "p", *, cpu: int = 2, memory: str = "1Gi", reference: dict[s
     }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return Pod.from_manifest({"metadata": {"name": name}, "spec": spec})
+        return read_pod({"metadata": {"name": name}, "spec": spec})
 
 
 def node(resources: list[dict[str, Any]], *, hints: bool = False, policy: str = "single-numa-node") -> Node:
@@ -284,4 +287,4 @@ def test_copies_are_independent() -> None:
     assert other.admit(pod())
     assert ids(other, "default/p") == ["d0"]
     assert ids(at, "default/p") == []
-    assert at.explain(pod()).admitted
+    assert explain(at, pod()).admitted

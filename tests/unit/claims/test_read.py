@@ -6,10 +6,10 @@ import json
 
 import pytest
 
+from alignup import read_pod
 from alignup.claims.objects import Toleration
 from alignup.claims.read import Resources, claims_of_pod, read_resources
 from alignup.errors import AlignupWarning, InputError
-from alignup.kubernetes.pod import Pod
 
 SLICE = """
 apiVersion: resource.k8s.io/{version}
@@ -94,7 +94,7 @@ def test_a_pod_has_the_claims_that_it_names_and_those_of_its_templates() -> None
         "spec": {"resourceClaims": references, "containers": [container]},
     }
     with pytest.warns(AlignupWarning, match="are ignored"):
-        pod = Pod.from_manifest(manifest)
+        pod = read_pod(manifest)
     assert [one.containers for one in pod.constraints.claims] == [(), ("c",)]
     assert [str(one) for one in claims_of_pod(pod, resources)] == ["n/pod-a", "n/c"]
     with pytest.raises(InputError, match="which is missing"):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from alignup.machine.machine import Machine
+from alignup import read_machine
 from memory_use import at_most
 
 ARTICLE = ("admit", "--machine", "align-up-article")
@@ -289,7 +289,7 @@ def test_a_huge_manifest_is_refused_unread(alignup, write) -> None:
 
 def test_a_machine_without_a_configuration_is_said_to_align_nothing(alignup, write) -> None:
     """A kubelet's defaults admit what its real configuration might refuse."""
-    machine = write("m.json", Machine.catalog()["xeon-2s"].to_dict())
+    machine = write("m.json", read_machine("xeon-2s").to_dict())
     ended = alignup("admit", "-m", machine, write("p.json", {"metadata": {"name": "p"}, "spec": SPEC}))
 
     assert ended.status == 0

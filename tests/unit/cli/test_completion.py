@@ -8,7 +8,7 @@ from click.testing import CliRunner
 import leasing
 from alignup.cli import complete_for_kubectl
 from alignup.cli.program import NODE_SUBCOMMANDS, SUBCOMMANDS, program
-from alignup.leases.file import LeaseFile
+from alignup.host.leases.file import LeaseFile
 
 
 def completed(words: str) -> list[str]:

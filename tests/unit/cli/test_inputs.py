@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
+from alignup import read_machine
 from alignup.cli.inputs import NodeSource, load_node, open_input, read_bytes, read_lines, read_mapping, read_pods
 from alignup.errors import ConfigError, InputError
-from alignup.machine.machine import Machine
 
 
 @pytest.mark.parametrize("content", [b"", b"a", b"words\n", gzip.compress(b"words\n", mtime=0)])
@@ -93,7 +93,7 @@ def test_options_come_before_what_the_machine_brings(write) -> None:
 
 def test_a_file_may_hold_a_whole_scenario(write) -> None:
     """As `alignup machine --json` with devices, and the lines of the conformance vectors."""
-    machine = Machine.catalog()["xeon-2s"].to_dict()
+    machine = read_machine("xeon-2s").to_dict()
     scenario = {
         "machine": machine,
         "kubelet": {"topologyManagerPolicy": "restricted"},

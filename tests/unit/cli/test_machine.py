@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 import kernel_trees
+from alignup import read_machine
 from alignup.cli.machine import runs_of_alike, show_machine
-from alignup.machine.catalog import catalog_entries
-from alignup.machine.load import LoadedMachine
+from alignup.machine.catalog import catalog_entries, catalog_machines
+from alignup.machine.loaded import LoadedMachine
 from alignup.machine.machine import Core, Machine, NumaNode, summary
 from kernel_trees import pci, server
 
@@ -37,7 +38,7 @@ def words(text: str) -> str:
     return " ".join(text.split())
 
 
-@pytest.mark.parametrize("name", sorted(Machine.catalog()))
+@pytest.mark.parametrize("name", sorted(catalog_machines()))
 @pytest.mark.parametrize("width", [80, 120])
 def test_catalog_machines_fit_the_terminal(alignup, monkeypatch, name: str, width: int) -> None:
     """No line of a table is wider than the terminal, and no CPU is missing."""
@@ -45,9 +46,9 @@ def test_catalog_machines_fit_the_terminal(alignup, monkeypatch, name: str, widt
     ended = alignup("machine", "--machine", name)
 
     assert (ended.status, ended.err) == (0, "")
-    assert summary(Machine.catalog()[name]) in ended.out
+    assert summary(read_machine(name)) in ended.out
     assert max(map(len, ended.out.splitlines()[1:])) <= width
-    for node in Machine.catalog()[name].numa_nodes:
+    for node in read_machine(name).numa_nodes:
         for core in node.cores[:1]:
             assert str(core.cpus[0]) in ended.out
 
@@ -99,7 +100,7 @@ def test_json_is_the_machine_and_nothing_else(alignup, tree, write) -> None:
     [described] = ended.lines
 
     assert (ended.status, ended.err) == (0, "")
-    assert described == Machine.from_sysfs(tree).to_dict()
+    assert described == read_machine(tree).to_dict()
     assert described["offlineCpus"] == []
     assert described["pciDevices"][0] == {
         "address": "0000:01:00.0",
@@ -147,7 +148,7 @@ def test_this_machine(alignup) -> None:
 
     assert ended.status == 0
     assert ended.out.startswith("this machine: ")
-    assert Machine.from_dict(described).node_cpus == Machine.from_sysfs().node_cpus
+    assert Machine.from_dict(described).node_cpus == read_machine().node_cpus
 
 
 def test_one_machine_at_a_time(alignup, tree) -> None:
@@ -164,7 +165,7 @@ def test_what_is_no_machine(alignup, tmp_path, write) -> None:
     assert alignup("machine", "--root", "align-up-article").complains("align-up-article")
     assert alignup("machine", "-m", write("m.json", '{"numaNodes": [')).complains("m.json")
     assert alignup("machine", "-m", write("m.json", b"\xff\xfe")).complains("m.json")
-    devices = {"machine": Machine.catalog()["xeon-2s"].to_dict(), "devices": {"a/b": [{"id": "d", "numa": ["7"]}]}}
+    devices = {"machine": read_machine("xeon-2s").to_dict(), "devices": {"a/b": [{"id": "d", "numa": ["7"]}]}}
     assert alignup("machine", "-m", write("m.json", devices)).complains("'a/b'", "7")
     assert alignup("machine", "-m", "xeon-2s", "--device-resource", "a/b=1234:*").complains("1234:*")
 
@@ -180,7 +181,7 @@ def test_nvidia_gpus_are_this_machines(alignup, monkeypatch) -> None:
 
 def test_what_the_driver_says_is_shown(alignup, monkeypatch) -> None:
     """UUIDs near their nodes, and how many sets go well together."""
-    node = Machine.from_sysfs().numa_node_ids[0]
+    node = read_machine().numa_node_ids[0]
     library = ModuleType("pynvml")
     answers: dict[str, Any] = {
         "NVMLError": RuntimeError,
@@ -210,7 +211,7 @@ def test_what_the_driver_says_is_shown(alignup, monkeypatch) -> None:
 
 def test_devices_on_nodes_without_cpus_can_count_as_near(alignup, write) -> None:
     """--near-cpus moves them to the closest nodes that have CPUs."""
-    catalog = Machine.catalog()["gb200"].to_dict()
+    catalog = read_machine("gb200").to_dict()
     scenario = {"machine": catalog, "devices": {"a/gpu": [{"id": "g", "numa": [10]}, {"id": "h", "numa": None}]}}
     file = write("m.json", scenario)
 

@@ -10,9 +10,9 @@ import pytest
 
 from alignup.cli import node_show
 from alignup.cli.node_collect import ask_cluster
+from alignup.control_plane.api_server.api_client import CLAIMS, Api
 from alignup.kubelet.collect import collect
 from alignup.kubelet.layout import open_node
-from alignup.scheduler.api_client import CLAIMS, Api
 from api_stub import NODES, ApiStub, served
 from claims_cases import DRIVER, claim_named, class_of, slice_of, template
 from kubelet_files import EXAMPLE, guaranteed

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import leasing
-from alignup.leases.file import LeaseFile
+from alignup.host.leases.file import LeaseFile
 from alignup.machine.cpuset import CPUSet
 from kubelet_files import EXAMPLE
 

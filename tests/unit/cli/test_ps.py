@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 import leasing
 from alignup.cli.ps import age, command
-from alignup.leases.file import LeaseFile
-from alignup.leases.record import MachineIdentity, MemoryShare, Waiter
+from alignup.host.leases.file import LeaseFile
+from alignup.host.leases.record import MachineIdentity, MemoryShare, Waiter
 from alignup.machine.cpuset import CPUSet
 
 

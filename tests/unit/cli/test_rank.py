@@ -13,12 +13,12 @@ from alignup import cluster
 from alignup.cli.options import POLICIES, STRATEGIES
 from alignup.cli.program import program
 from alignup.cluster.evictions import Rules
+from alignup.control_plane.scheduler import ask as scheduler_ask
+from alignup.control_plane.scheduler.ask import AskedCluster
 from alignup.errors import InputError
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.machine_parts import LAYOUTS
 from alignup.node import Node
-from alignup.scheduler import ask as scheduler_ask
-from alignup.scheduler.ask import AskedCluster
 from cluster_files import TOPOLOGY, node_line, pod_manifest
 
 

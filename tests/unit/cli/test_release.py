@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 import leasing
 from alignup.cli.release import command
-from alignup.leases.file import LeaseFile
+from alignup.host.leases.file import LeaseFile
 from alignup.machine.cpuset import CPUSet
 
 

@@ -16,7 +16,7 @@ import forked
 from alignup.cli import run as module
 from alignup.cli.run import command
 from alignup.errors import InputError
-from alignup.leases.file import LeaseFile
+from alignup.host.leases.file import LeaseFile
 
 ALIGNUP = (sys.executable, "-c", "from alignup.cli import main; main()")
 DGX = ("--machine", "dgx-h100", "--no-bind")
@@ -176,7 +176,7 @@ def test_a_part_is_taken_as_a_launcher_says(state, monkeypatch):
         self.abandon()
         return 0
 
-    monkeypatch.setattr("alignup.leases.child_process.WaitingCommand.run", run)
+    monkeypatch.setattr("alignup.host.leases.child_process.WaitingCommand.run", run)
     done = invoke(state, *DGX, "--part", "auto", "--device", "nvidia.com/gpu=1", "true")
     assert done.exit_code == 0
     assert (seen["ALIGNUP_CPUS"], seen["CUDA_VISIBLE_DEVICES"]) == (b"70-83,182-195", b"5")
@@ -191,7 +191,7 @@ def test_this_machine_is_bound(state, monkeypatch):
         self.abandon()
         return 0
 
-    monkeypatch.setattr("alignup.leases.child_process.WaitingCommand.run", run)
+    monkeypatch.setattr("alignup.host.leases.child_process.WaitingCommand.run", run)
     for policy in ("best-effort", "single-numa-node"):
         assert invoke(state, "--cpus", "1", "--policy", policy, "true").exit_code == 0
     assert [start.strict for start in seen] == [False, True]
@@ -207,7 +207,7 @@ def test_names_are_made_of_the_command(state, monkeypatch):
         self.abandon()
         return 0
 
-    monkeypatch.setattr("alignup.leases.child_process.WaitingCommand.run", run)
+    monkeypatch.setattr("alignup.host.leases.child_process.WaitingCommand.run", run)
     for word in ("/usr/bin/python3.11", "ä"):
         invoke(state, word)
     assert [name.rpartition("-")[0] for name in names] == ["python3-11", "command"]
@@ -229,7 +229,7 @@ def test_an_interruption_leaves_nothing(state, monkeypatch):
     def interrupted(*_arguments, **_fields):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("alignup.leases.source.acquire", interrupted)
+    monkeypatch.setattr("alignup.host.leases.source.acquire", interrupted)
     assert invoke(state, "--cpus", "1", "true").exit_code == 130
     assert not state.exists()
 
@@ -240,7 +240,7 @@ def test_a_lease_that_cannot_be_given_back_is_said(state, monkeypatch):
     def full(_file, _lease):
         raise InputError("the disk is full")
 
-    monkeypatch.setattr("alignup.leases.source.give_back", full)
+    monkeypatch.setattr("alignup.host.leases.source.give_back", full)
     done = invoke(state, "--cpus", "1", "--name", "n", "--", "sh", "-c", "exit 3")
     assert done.exit_code == 3
     assert "the disk is full; lease 'n' is free all the same" in done.output

@@ -8,9 +8,9 @@ from unittest.mock import patch
 
 import pytest
 
+from alignup import read_pod
 from alignup.cluster import REASONS, STRATEGIES, Cluster
 from alignup.errors import ConfigError
-from alignup.kubernetes.pod import Pod
 from alignup.node import Node
 from cluster_cases import GIBI, RESOURCES, node_of, pod_of
 
@@ -36,7 +36,7 @@ def kinds():
 def pod_for(random, kinds, uid="new"):
     """Return a pod that suits one of the nodes."""
     scenario, _ = random.choice(kinds)
-    return Pod.from_manifest(pod_of(random, uid, scenario["machine"], scenario["devices"]))
+    return read_pod(pod_of(random, uid, scenario["machine"], scenario["devices"]))
 
 
 def own_answer(node, pod):
@@ -171,7 +171,7 @@ def test_what_does_not_fit_one_numa_node(kinds):
     for _ in range(60):
         cpus, gibi, devices = random.randint(1, 40), random.randint(1, 60), random.randint(0, 6)
         limits = {"cpu": str(cpus), "memory": f"{gibi}Gi", random.choice(RESOURCES): str(devices)}
-        pod = Pod.from_manifest(
+        pod = read_pod(
             {
                 "metadata": {"name": "new", "uid": "new"},
                 "spec": {"containers": [{"name": "c0", "image": "i", "resources": {"limits": limits}}]},
@@ -196,7 +196,7 @@ def alike_containers(random, resource):
         containers += [limits] * random.choice([1, 2, 4, 8, 16])
     if random.random() < 0.5:
         random.shuffle(containers)
-    return Pod.from_manifest(
+    return read_pod(
         {
             "metadata": {"name": "new", "uid": "new"},
             "spec": {
@@ -229,7 +229,7 @@ def test_devices_near_to_several_of_ten_numa_nodes(policy, wish):
     kubelet = {"topologyManagerPolicy": policy, "topologyManagerPolicyOptions": {"max-allowable-numa-nodes": "16"}}
     node = Node.from_dict({"machine": {"numaNodes": nodes}, "kubelet": kubelet, "devices": inventory})
     containers = [{"name": "c0", "image": "i", "resources": {"limits": {RESOURCES[0]: str(wish)}}}]
-    pod = Pod.from_manifest({"metadata": {"name": "p", "uid": "p"}, "spec": {"containers": containers}})
+    pod = read_pod({"metadata": {"name": "p", "uid": "p"}, "spec": {"containers": containers}})
     admitted = assert_agreement(Cluster.from_nodes([node]), pod)
     assert admitted == (wish < 3 or policy != "single-numa-node")
 
@@ -242,7 +242,7 @@ def test_cores_of_several_sizes_give_more_than_is_free():
         {"name": f"c{number}", "image": "i", "resources": {"limits": {"cpu": cpus, "memory": memory}}}
         for number, (cpus, memory) in enumerate(wishes)
     ]
-    pod = Pod.from_manifest({"metadata": {"name": "p", "uid": "p"}, "spec": {"containers": containers}})
+    pod = read_pod({"metadata": {"name": "p", "uid": "p"}, "spec": {"containers": containers}})
     assert len(node.cpu.free_cpus) < pod.exclusive_cpus
     assert node.try_admit(pod).admitted
     assert_agreement(Cluster.from_nodes([node]), pod)
@@ -269,7 +269,7 @@ def test_containers_that_are_alike_fill_one_numa_node_after_the_other(policy):
             container = {"image": "i", "resources": {"limits": limits}}
             containers = [{**container, "name": f"c{number}"} for number in range(count)]
             manifest = {"metadata": {"name": "new", "uid": "new"}, "spec": {"containers": containers}}
-            assert_agreement(cluster, Pod.from_manifest(manifest))
+            assert_agreement(cluster, read_pod(manifest))
             verdicts.add(REASONS[cluster.evaluate(manifest).reason[0]])
     assert "" in verdicts
     assert len(verdicts) > 1
@@ -293,7 +293,7 @@ def test_devices_that_are_mixed_in_the_inventory_are_taken_in_its_order(places, 
     containers = [
         {"name": f"c{index}", "resources": {"limits": {name: str(count)}}} for index, count in enumerate(wishes)
     ]
-    pod = Pod.from_manifest({"metadata": {"name": "p"}, "spec": {"containers": containers}})
+    pod = read_pod({"metadata": {"name": "p"}, "spec": {"containers": containers}})
     cluster = Cluster.from_nodes([node])
     assert_agreement(cluster, pod)
 
@@ -350,7 +350,7 @@ def crowded(random):
     ]
     initial = random.choice([0, 0, 0, 0, 1, 2])
     spec = {"initContainers": containers[:initial], "containers": containers[initial:]}
-    return node, Pod.from_manifest({"metadata": {"name": "p", "uid": "p"}, "spec": spec})
+    return node, read_pod({"metadata": {"name": "p", "uid": "p"}, "spec": spec})
 
 
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 40))])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from alignup import Cluster, Node, Pod
+from alignup import Cluster, Node, Pod, read_pod
 from machines import machine_of, manifest
 
 KUBELET = {
@@ -25,7 +25,7 @@ def node() -> Node:
 
 
 def pod(uid: str, cpus: int) -> Pod:
-    return Pod.from_manifest(manifest(uid, cpus, 1, 0))
+    return read_pod(manifest(uid, cpus, 1, 0))
 
 
 def in_a_thread(call: Any) -> tuple[Thread, list[Any]]:

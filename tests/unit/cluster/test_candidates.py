@@ -7,10 +7,10 @@ from random import Random
 import numpy as np
 import pytest
 
+from alignup import read_pod
 from alignup.cluster import Cluster
 from alignup.cluster.node_totals import Totals
 from alignup.cluster.simulation import Candidates
-from alignup.kubernetes.pod import Pod
 from cluster_files import node_line, pod_manifest
 
 
@@ -22,7 +22,7 @@ def test_kept_demands_follow_the_nodes(blind, strategy):
     cluster = Cluster.from_json_lines([node_line(str(n)) for n in range(6)])
     totals = Totals(cluster.nodes)
     kept = Candidates(cluster, totals, strategy, blind=blind)
-    pods = [Pod.from_manifest(pod_manifest("a", cpus=cpus, gpu=gpu)) for cpus in (1, 3, 7) for gpu in (0, 1, 2)]
+    pods = [read_pod(pod_manifest("a", cpus=cpus, gpu=gpu)) for cpus in (1, 3, 7) for gpu in (0, 1, 2)]
     there = {}
     for number in range(60):
         index = random.randrange(len(cluster))
@@ -32,7 +32,7 @@ def test_kept_demands_follow_the_nodes(blind, strategy):
             cluster.nodes[index].remove(uid)
             totals.remove(index, request)
         else:
-            pod = Pod.from_manifest(pod_manifest(f"p{number}", cpus=random.choice([1, 3, 7]), gpu=1))
+            pod = read_pod(pod_manifest(f"p{number}", cpus=random.choice([1, 3, 7]), gpu=1))
             if cluster.nodes[index].admit(pod).admitted:
                 there[pod.uid] = (index, totals.request(pod))
                 totals.add(*there[pod.uid])
@@ -50,7 +50,7 @@ def test_kept_demands_follow_the_nodes(blind, strategy):
 def test_what_no_node_has_fits_nowhere():
     cluster = Cluster.from_json_lines([node_line("a")])
     demand = Candidates(cluster, Totals(cluster.nodes), "least-numa-nodes", blind=False).of(
-        Pod.from_manifest(pod_manifest("strange", tpu=1))
+        read_pod(pod_manifest("strange", tpu=1))
     )
     assert demand.request is None
     assert demand.scores.tolist() == [-np.inf]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from alignup import read_machine, read_pod
 from alignup.cluster.ranking import MOST_PODS, replicas_that_fit
-from alignup.kubernetes.pod import Pod
-from alignup.machine.machine import Machine
 from alignup.node import Node
 
 FIELDS = {"topologyManagerPolicy": "restricted", "cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}
@@ -15,14 +14,12 @@ FIELDS = {"topologyManagerPolicy": "restricted", "cpuManagerPolicy": "static", "
 def pod(name="p", **limits):
     """Return a Guaranteed pod, or one that asks for nothing."""
     resources = {"limits": limits} if limits else {}
-    return Pod.from_manifest(
-        {"metadata": {"name": name}, "spec": {"containers": [{"name": "c0", "resources": resources}]}}
-    )
+    return read_pod({"metadata": {"name": name}, "spec": {"containers": [{"name": "c0", "resources": resources}]}})
 
 
 def node(policy="restricted"):
     """Return a node of 2 NUMA nodes of 4 CPUs, one of which is reserved."""
-    return Node(Machine.load("align-up-article"), {**FIELDS, "topologyManagerPolicy": policy})
+    return Node(read_machine("align-up-article"), {**FIELDS, "topologyManagerPolicy": policy})
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import alignup
-from alignup.cluster import REASONS, STRATEGIES, Cluster, Evaluation
+from alignup.cluster import REASONS, STRATEGIES, Cluster, Evaluation, read_node_resource_topologies
 from alignup.cluster.rows import NodeAmounts, row_of_amounts
 from alignup.errors import ConfigError, InputError
 from alignup.koordinator.occupancy import document_score
@@ -387,7 +387,7 @@ def test_another_node_in_a_nodes_place():
 def test_another_object_in_an_objects_place():
     """What a node publishes anew replaces what it said before."""
     objects = yaml.safe_load(TOPOLOGY)["items"]
-    cluster = Cluster.from_node_resource_topologies(objects)
+    cluster = read_node_resource_topologies(objects)
     assert cluster.evaluate(pod_manifest("new", cpus=9, gpu=2)).admitted.all()
     zones = json.loads(json.dumps(objects[0]["zones"]))
     for zone in zones:
@@ -406,7 +406,7 @@ def test_another_object_in_an_objects_place():
 def test_an_update_of_another_kind():
     """A cluster is of nodes or of objects, and stays so; nothing is changed by a refused update."""
     nodes = cluster_of(node_line("a"))
-    objects = Cluster.from_node_resource_topologies(TOPOLOGY.encode())
+    objects = read_node_resource_topologies(TOPOLOGY.encode())
     with pytest.raises(InputError, match="a Node"):
         nodes.update("a", yaml.safe_load(TOPOLOGY)["items"][0])
     with pytest.raises(InputError, match="a NodeResourceTopology object"):
@@ -457,7 +457,7 @@ def test_threads_that_judge_while_nodes_change():
 
 def test_threads_that_read_amounts_while_nodes_bring_resources():
     """The rows are laid out anew meanwhile, and the old ones are gone."""
-    machine = alignup.Machine.load("align-up-article")
+    machine = alignup.read_machine("align-up-article")
     config = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}
     count = 3_000
     cluster = Cluster.from_nodes([Node(machine, config)] * count)
@@ -480,7 +480,7 @@ def test_threads_that_read_amounts_while_nodes_bring_resources():
 
 
 def test_an_update_keeps_one_default_of_exclusivity():
-    machine = alignup.Machine.load("align-up-article")
+    machine = alignup.read_machine("align-up-article")
     preferred = Node(machine, single_numa_node_exclusive="Preferred")
     cluster = Cluster.from_nodes([Node(machine), Node(machine)])
     with pytest.raises(InputError, match="the same value for every node of a cluster"):

@@ -7,11 +7,11 @@ from random import Random
 
 import pytest
 
-from alignup.cluster import Cluster
+from alignup import read_pod
+from alignup.cluster import Cluster, read_node_resource_topologies
 from alignup.cluster.koordinator import judge_nodes
 from alignup.cluster.node_totals import Fit
 from alignup.errors import InputError
-from alignup.kubernetes.pod import Pod
 from alignup.node import Node
 from cluster_files import TOPOLOGY, node_line, pod_manifest
 from machines import machine_of
@@ -38,7 +38,7 @@ def node(label="", pods=(), policy="none", scope="container", **more):
 
 
 def judged(nodes, manifest, profile="document"):
-    return judge_nodes(Cluster.from_nodes(nodes), Pod.from_manifest(manifest), profile)
+    return judge_nodes(Cluster.from_nodes(nodes), read_pod(manifest), profile)
 
 
 def test_each_node_has_a_verdict_and_a_placement():
@@ -94,10 +94,10 @@ def test_totals_and_devices():
     nodes = Cluster.from_json_lines(
         "\n".join([node_line("a", policy="none"), node_line("b", policy="none", devices={})])
     )
-    found = judge_nodes(nodes, Pod.from_manifest(pod("new", 1, "SingleNUMANode", gpu=1)))
+    found = judge_nodes(nodes, read_pod(pod("new", 1, "SingleNUMANode", gpu=1)))
     assert [one.admitted for one in found] == [True, False]
     assert found[1].message == "Insufficient example.com/gpu"
-    both = judge_nodes(nodes, Pod.from_manifest(pod("new", 1, "SingleNUMANode", gpu=2)))
+    both = judge_nodes(nodes, read_pod(pod("new", 1, "SingleNUMANode", gpu=2)))
     assert "NUMA" in both[0].message
 
 
@@ -106,7 +106,7 @@ def test_totals_are_those_of_the_default_scheduler(seed):
     """What `rank` finds too little of, overhead and requests of the pod as a whole included, and nothing else."""
     draw = Random(seed)
     nodes = [node(pods=[pod("old", draw.randint(1, 14))]) for _ in range(3)]
-    for cluster in Cluster.from_nodes(nodes), Cluster.from_node_resource_topologies(TOPOLOGY.encode()):
+    for cluster in Cluster.from_nodes(nodes), read_node_resource_topologies(TOPOLOGY.encode()):
         for number in range(5):
             manifest = pod(f"p{number}", draw.randint(1, 16), memory=f"{draw.choice([1, 40, 70])}Gi")
             container = manifest["spec"]["containers"][0]
@@ -115,7 +115,7 @@ def test_totals_are_those_of_the_default_scheduler(seed):
                     container["resources"]["limits"][name] = "2Mi" if name.startswith("huge") else "2"
             if draw.random() < 0.5:
                 manifest["spec"]["overhead"] = {"cpu": str(draw.randint(1, 4)), "memory": "1Gi"}
-            parsed = Pod.from_manifest(manifest)
+            parsed = read_pod(manifest)
             expected = Fit(cluster).shortages(parsed, len(cluster))
             for verdict, short in zip(judge_nodes(cluster, parsed), expected, strict=True):
                 first = verdict.message.split("; ")[0]
@@ -125,11 +125,11 @@ def test_totals_are_those_of_the_default_scheduler(seed):
 
 def test_topologies_are_judged_by_their_amounts():
     """A kubelet's policy in container scope is none for the scheduler; node 0 has 3 CPUs left, node 1 has 9."""
-    cluster = Cluster.from_node_resource_topologies(TOPOLOGY.encode())
-    wide = Pod.from_manifest(pod("new", 4, "SingleNUMANode"))
+    cluster = read_node_resource_topologies(TOPOLOGY.encode())
+    wide = read_pod(pod("new", 4, "SingleNUMANode"))
     assert judge_nodes(cluster, wide, "scheduler")[0].numa_nodes == (1,)
-    assert judge_nodes(cluster, Pod.from_manifest(pod("new", 99)))[0].message == "Insufficient cpu"
-    assert judge_nodes(cluster, Pod.from_manifest(pod("new", 1, none=1)))[0].message == "Insufficient example.com/none"
+    assert judge_nodes(cluster, read_pod(pod("new", 99)))[0].message == "Insufficient cpu"
+    assert judge_nodes(cluster, read_pod(pod("new", 1, none=1)))[0].message == "Insufficient example.com/none"
 
 
 def test_what_a_pod_must_not_ask_is_an_error_of_each_node():

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from alignup.cluster import Cluster
+from alignup import read_pod
+from alignup.cluster import Cluster, read_node_resource_topologies
 from alignup.cluster.node_totals import Fit
 from alignup.cluster.ranking import Ranking, rank
-from alignup.kubernetes.pod import Pod
 from alignup.node import Node
 from claims_cases import class_of, slice_of, template
 from machines import machine_of
+
+if TYPE_CHECKING:
+    from alignup.kubernetes.pod import Pod
 
 ALIGNED = {"topologyManagerPolicy": "restricted", "cpuManagerPolicy": "static"}
 GPUS = {"example.com/gpu": [{"id": "g0", "numa": [0]}, {"id": "g1", "numa": [1]}]}
@@ -29,7 +32,7 @@ def pod(limits: dict[str, Any], requests: dict[str, Any] | None = None, **annota
     resources = {"limits": limits, **({"requests": requests} if requests else {})}
     container = {"name": "c0", "resources": resources}
     metadata = {"name": "p", "annotations": annotations}
-    return Pod.from_manifest({"metadata": metadata, "spec": {"containers": [container]}})
+    return read_pod({"metadata": metadata, "spec": {"containers": [container]}})
 
 
 def ranked(cluster: Cluster, wanted: Pod) -> Ranking:
@@ -94,9 +97,7 @@ def test_nodes_of_which_claims_cannot_be_told_come_between_those_that_meet_and_t
     claims = [{"name": "c", "resourceClaimTemplateName": "t"}]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        wanted = Pod.from_manifest(
-            {"metadata": {"name": "p"}, "spec": {"containers": [container], "resourceClaims": claims}}
-        )
+        wanted = read_pod({"metadata": {"name": "p"}, "spec": {"containers": [container], "resourceClaims": claims}})
     cluster = Cluster.from_nodes({"far": with_device(1), "unknown": node(ALIGNED), "near": with_device(0)})
     assert names(cluster, ranked(cluster, wanted)) == ["near", "unknown", "far"]
 
@@ -132,7 +133,7 @@ def test_nodes_known_by_amounts_only() -> None:
         {**head, "metadata": {"name": "bare"}, "topologyPolicies": ["SingleNUMANode"], "zones": [{"name": "node-0"}]},
         {**head, "metadata": {"name": "full"}, "topologyPolicies": ["SingleNUMANode"], "zones": zones},
     ]
-    cluster = Cluster.from_node_resource_topologies(objects)
+    cluster = read_node_resource_topologies(objects)
 
     assert names(cluster, ranked(cluster, pod({"cpu": "4"}, {"cpu": "4"}))) == ["full"]
     assert ranked(cluster, pod({"cpu": "4"}, {"cpu": "4"})).refusals == {"Insufficient cpu": 1}

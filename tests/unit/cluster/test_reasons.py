@@ -5,24 +5,27 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
-from alignup.cluster import REASONS, Cluster
+from alignup import explain, read_pod
+from alignup.cluster import REASONS, Cluster, read_node_resource_topologies
 from alignup.cluster.node_totals import Fit
 from alignup.cluster.ranking import rank
 from alignup.cluster.reasons import layouts_of, refusal_texts
 from alignup.cluster.simulation import Arrival, Simulation
 from alignup.errors import ConfigError
+from alignup.explanations.cause import causes_of
+from alignup.explanations.trial import tried
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
-from alignup.kubernetes.pod import Pod
-from alignup.node.explain.cause import causes_of
-from alignup.node.explain.trial import tried
 from cluster_cases import node_of, pod_of
 from strategies import seeds
 from watched import description
+
+if TYPE_CHECKING:
+    from alignup.kubernetes.pod import Pod
 
 WORDS = {
     "too little": "is free on the node",
@@ -42,7 +45,7 @@ def pairs(seed: int, count: int):
     while found < count:
         scenario, node = node_of(random)
         for number in range(6):
-            pod = Pod.from_manifest(pod_of(random, f"new-{number}", scenario["machine"], scenario["devices"]))
+            pod = read_pod(pod_of(random, f"new-{number}", scenario["machine"], scenario["devices"]))
             try:
                 trial = tried(node, pod)
             except ConfigError:
@@ -76,7 +79,7 @@ def test_a_ranking_blames_what_the_node_blames(seed) -> None:
 
 def test_a_ranking_blames_what_an_explanation_says() -> None:
     for node, pod, _ in pairs(99, 20):
-        told = node.explain(pod)
+        told = explain(node, pod)
         cluster = Cluster.from_nodes({"n": node})
         [refused] = rank(cluster, pod, cluster.evaluate(pod), Fit(cluster)).refused
         assert {word.strip(",;") for word in refused.cause.split()} & ALL == {
@@ -106,7 +109,7 @@ def line(name: str, machine: str, **kubelet: Any) -> str:
 
 def pod(**limits: str) -> Pod:
     container = {"name": "c", "resources": {"limits": limits}}
-    return Pod.from_manifest({"metadata": {"name": "p"}, "spec": {"containers": [container]}})
+    return read_pod({"metadata": {"name": "p"}, "spec": {"containers": [container]}})
 
 
 def causes_in(lines: list[str], asked: Pod) -> dict[str, str]:
@@ -152,7 +155,7 @@ def test_amounts_blame_what_the_node_manages_and_tell_spread_from_conflict() -> 
         zones("RestrictedContainerLevel", "cpu", 3, 3),
         zones("RestrictedContainerLevel", "memory", 1 << 30, 1 << 30, capacity=1 << 31, cpu=2),
     ]
-    cluster = Cluster.from_node_resource_topologies(objects)
+    cluster = read_node_resource_topologies(objects)
     asked = pod(cpu="4", memory="1Mi")
     found = {one.node: one.cause for one in rank(cluster, asked, cluster.evaluate(asked), Fit(cluster)).refused}
     assert found["RestrictedContainerLevel-cpu"] == "cpu would need more NUMA nodes than on an empty machine"
@@ -205,7 +208,7 @@ def test_a_pod_with_a_policy_of_its_own_is_blamed_as_a_whole() -> None:
         {"name": name, "resources": {"limits": {"cpu": "40", "memory": "1Gi"}}} for name in ("first", "second")
     ]
     spec = {"numaTopologyPolicy": "SingleNUMANode"}
-    asked = Pod.from_manifest(
+    asked = read_pod(
         {
             "metadata": {
                 "name": "p",

@@ -8,10 +8,9 @@ from random import Random
 import numpy as np
 import pytest
 
-from alignup.cluster import REASONS, Cluster, Evaluation
+from alignup import read_machine, read_pod
+from alignup.cluster import REASONS, Cluster, Evaluation, read_node_resource_topologies
 from alignup.errors import AlignupWarning, ConfigError, InputError
-from alignup.kubernetes.pod import Pod
-from alignup.machine.machine import Machine
 from alignup.node import Node
 from cluster_cases import node_of, pod_of
 from strategies import seeds
@@ -50,7 +49,7 @@ def pod(allocated=None, pod_level=None, init=False):
     ],
 )
 def test_pod_level_resources_by_release(version, gates, exclusive):
-    node = Node(Machine.load("align-up-article"), {**FIELDS, "featureGates": gates}, kubelet_version=version)
+    node = Node(read_machine("align-up-article"), {**FIELDS, "featureGates": gates}, kubelet_version=version)
     cpus = node.admit(pod(pod_level=LEVEL)).containers["c0"].cpus
     assert (None if cpus is None else len(cpus)) == exclusive
 
@@ -68,14 +67,14 @@ def test_pod_level_resources_by_release(version, gates, exclusive):
     ],
 )
 def test_requests_from_a_status_by_release(version, gates, ordinary, sidecar):
-    node = Node(Machine.load("align-up-article"), {**FIELDS, "featureGates": gates}, kubelet_version=version)
+    node = Node(read_machine("align-up-article"), {**FIELDS, "featureGates": gates}, kubelet_version=version)
     admission = node.admit(pod(allocated={"cpu": "1", "memory": "1Gi"}, init=True))
     assert [len(admission.containers[name].cpus or ()) for name in ("c0", "s0")] == [ordinary, sidecar]
 
 
 def test_a_status_that_says_what_the_spec_says_changes_nothing():
-    assert not Pod.from_manifest(pod(allocated={"cpu": 2, "memory": "1Gi"})).readings
-    assert not Pod.from_manifest(pod()).readings
+    assert not read_pod(pod(allocated={"cpu": 2, "memory": "1Gi"})).readings
+    assert not read_pod(pod()).readings
 
 
 @pytest.mark.parametrize("seed", seeds(1, 3))
@@ -97,7 +96,7 @@ def test_nodes_of_all_releases_are_judged_as_they_decide(seed):
         if number % 5 == 0:
             manifest["spec"]["resources"] = LEVEL
             manifest["metadata"]["annotations"] = {}
-        made = Pod.from_manifest(manifest)
+        made = read_pod(manifest)
         answer = cluster.evaluate(made, exact=True)
         for index, node in enumerate(nodes):
             try:
@@ -152,9 +151,7 @@ def test_amounts_are_judged_by_a_release_too():
     limits = {"cpu": "5", "memory": "1Gi", "a/gpu": "1"}
     manifest = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c0", "resources": {"limits": limits}}]}}
     affinity = {
-        version: int(
-            Cluster.from_node_resource_topologies(topology, kubelet_version=version).evaluate(manifest).affinity[0]
-        )
+        version: int(read_node_resource_topologies(topology, kubelet_version=version).evaluate(manifest).affinity[0])
         for version in ("1.35", "1.36")
     }
     assert affinity == {"1.35": 3, "1.36": 1}
@@ -211,21 +208,21 @@ def test_node_objects_beside_topologies_tell_the_releases(as_text):
     ]
     data = {"kind": "List", "apiVersion": "v1", "items": items}
     source = json.dumps(data).encode() if as_text else data
-    cluster = Cluster.from_node_resource_topologies(source)
+    cluster = read_node_resource_topologies(source)
     assert cluster.evaluate(ACROSS).affinity.tolist() == [3, 1, 1]
     cluster.update("old", topology_named("old"))  # of the same kubelet
     assert cluster.evaluate(ACROSS).affinity.tolist() == [3, 1, 1]
-    given = Cluster.from_node_resource_topologies(source, kubelet_version="1.35")
+    given = read_node_resource_topologies(source, kubelet_version="1.35")
     assert given.evaluate(ACROSS).affinity.tolist() == [3, 3, 3]
 
 
 def test_node_objects_that_do_not_help_are_named():
     with pytest.warns(AlignupWarning, match="Node objects without a NodeResourceTopology are ignored: b, c"):
-        Cluster.from_node_resource_topologies([api_node("c", "v1.33.1"), topology_named("a"), api_node("b", "v1.33.1")])
+        read_node_resource_topologies([api_node("c", "v1.33.1"), topology_named("a"), api_node("b", "v1.33.1")])
     with pytest.raises(InputError, match=r"kubelet 1\.29 or later.* at status\.nodeInfo\.kubeletVersion of node a"):
-        Cluster.from_node_resource_topologies([api_node("a", "v1.12.1"), topology_named("a")])
+        read_node_resource_topologies([api_node("a", "v1.12.1"), topology_named("a")])
     with pytest.raises(InputError, match="no NodeResourceTopology in"):
-        Cluster.from_node_resource_topologies([api_node("a", "v1.33.1")])
+        read_node_resource_topologies([api_node("a", "v1.33.1")])
 
 
 def test_each_kubelet_of_amounts_reads_the_pod_in_its_way():
@@ -241,10 +238,10 @@ def test_each_kubelet_of_amounts_reads_the_pod_in_its_way():
         "spec": {"resources": {"limits": limits}, "containers": [{"name": "c0", "resources": {"limits": limits}}]},
     }
     for order in (objects, objects[2:] + objects[:2]):
-        cluster = Cluster.from_node_resource_topologies(order)
+        cluster = read_node_resource_topologies(order)
         expected = [name == "b" for name in cluster.names]
         assert cluster.evaluate(manifest).admitted.tolist() == expected
-        made = Pod.from_manifest(manifest)
+        made = read_pod(manifest)
         into = Evaluation.empty(len(cluster))
         cluster.judge(cluster.job(made), made, "least-numa-nodes", into, 0, 2, np.array([1, 2]))
         assert into.admitted.tolist() == [False, *expected[1:]]

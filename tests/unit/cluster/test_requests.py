@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from alignup import read_pod
 from alignup.cluster.cluster import REASONS, Cluster
 from alignup.cluster.rows import request_of
-from alignup.kubernetes.pod import Pod
 from alignup.kubernetes.quantity import LARGEST
 from alignup.node import Node
 from machines import machine_of
 from strategies import seeds
+
+if TYPE_CHECKING:
+    from alignup.kubernetes.pod import Pod
 
 
 def pod_of(first: str, second: str) -> Pod:
@@ -23,7 +26,7 @@ def pod_of(first: str, second: str) -> Pod:
         return {"name": name, "resources": {"limits": {"cpu": "2", "memory": memory}}}
 
     spec = {"initContainers": [container("i", first)], "containers": [container("c", second)]}
-    return Pod.from_manifest({"metadata": {"name": "p"}, "spec": spec})
+    return read_pod({"metadata": {"name": "p"}, "spec": spec})
 
 
 def test_a_request_is_what_the_record_says() -> None:

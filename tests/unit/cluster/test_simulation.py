@@ -7,11 +7,11 @@ import json
 import numpy as np
 import pytest
 
-from alignup.cluster import Cluster
+from alignup import read_pod
+from alignup.cluster import Cluster, read_node_resource_topologies
 from alignup.cluster.node_totals import Totals
 from alignup.cluster.simulation import Arrival, Removal, Simulation, Waiting, read_trace, synthetic_trace
 from alignup.errors import InputError
-from alignup.kubernetes.pod import Pod
 from alignup.kubernetes.versions import PodLevel, PodReading
 from alignup.node import Node
 from cluster_files import TOPOLOGY, node_line, pod_manifest
@@ -26,7 +26,7 @@ def cluster_of(count=2, **more):
 
 
 def arrival(uid, time=0.0, duration=None, **more):
-    return Arrival(time, Pod.from_manifest(pod_manifest(uid, **more)), duration)
+    return Arrival(time, read_pod(pod_manifest(uid, **more)), duration)
 
 
 def test_a_trace_is_read_in_order():
@@ -85,10 +85,10 @@ def test_totals_are_what_the_default_scheduler_sees():
     manifest["spec"]["initContainers"] = [
         {"name": "i", "image": "i", "resources": {"requests": {"cpu": "12500m", "ephemeral-storage": "1Gi"}}}
     ]
-    assert totals.request(Pod.from_manifest(manifest)).tolist() == [12_500, 0, 0, GIBI]
-    assert totals.fits(totals.request(Pod.from_manifest(manifest))).tolist() == [True]
-    assert totals.fits(totals.request(Pod.from_manifest(pod_manifest("large", cpus=14)))).tolist() == [False]
-    assert totals.fits(totals.request(Pod.from_manifest(pod_manifest("strange", tpu=1)))).tolist() == [False]
+    assert totals.request(read_pod(manifest)).tolist() == [12_500, 0, 0, GIBI]
+    assert totals.fits(totals.request(read_pod(manifest))).tolist() == [True]
+    assert totals.fits(totals.request(read_pod(pod_manifest("large", cpus=14)))).tolist() == [False]
+    assert totals.fits(totals.request(read_pod(pod_manifest("strange", tpu=1)))).tolist() == [False]
 
 
 def test_hugepages_and_missing_resources_in_totals():
@@ -107,11 +107,11 @@ def test_blind_scores():
     """By the parts of CPUs and memory that would be in use."""
     cluster = cluster_of(1)
     totals = Totals(cluster.nodes)
-    request = totals.request(Pod.from_manifest(pod_manifest("new", cpus=3, memory="31.5Gi")))
+    request = totals.request(read_pod(pod_manifest("new", cpus=3, memory="31.5Gi")))
     assert totals.score(request, "most-allocated").tolist() == [pytest.approx(100 * (0.2 + 0.5) / 2)]
     assert totals.score(request, "least-allocated").tolist() == [pytest.approx(100 * (0.8 + 0.5) / 2)]
     assert totals.score(request, "balanced-allocation").tolist() == [pytest.approx(100 * (1 - np.std([0.2, 0.5])))]
-    strange = totals.request(Pod.from_manifest(pod_manifest("strange", tpu=1)))
+    strange = totals.request(read_pod(pod_manifest("strange", tpu=1)))
     assert totals.score(strange, "most-allocated").tolist() == [0]
     with pytest.raises(InputError, match="that sees totals only"):
         totals.score(request, "document")
@@ -215,7 +215,7 @@ def test_removing_a_pod_that_found_no_place():
 
 
 def test_what_a_simulation_needs():
-    amounts = Cluster.from_node_resource_topologies(TOPOLOGY.encode())
+    amounts = read_node_resource_topologies(TOPOLOGY.encode())
     with pytest.raises(InputError, match="amounts only: make it from nodes"):
         Simulation(amounts)
     with pytest.raises(InputError, match="at least one attempt"):

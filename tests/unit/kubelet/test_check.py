@@ -8,12 +8,11 @@ import random
 
 import pytest
 
-from alignup import Node
+from alignup import Node, read_machine
 from alignup.errors import AlignupWarning, InputError
 from alignup.kubelet.check import check_node
 from alignup.kubelet.layout import FolderFiles, open_node
 from alignup.machine.device_inventory import Device
-from alignup.machine.machine import Machine
 from alignup.records import json_fields
 from kernel_trees import server
 from kubelet_faults import FAULTS, MEMORY, Place, mixed_groups, newer_format
@@ -26,7 +25,7 @@ PODS = (guaranteed("a", (2, 2, 1)), guaranteed("b", (3, 4)), guaranteed("c", (2,
 @pytest.fixture
 def place(tmp_path):
     root = write_root(tmp_path / "root", server(sockets=2, cores=8, nodes=2, memory=16 << 20))
-    node = Node(Machine.from_sysfs(root), CONFIG, GPUS)
+    node = Node(read_machine(root), CONFIG, GPUS)
     for manifest in PODS:
         assert node.admit(manifest)
     write_node(root, node, PODS)

@@ -6,11 +6,10 @@ import json
 
 import pytest
 
-from alignup import Node
+from alignup import Node, read_kubelet_node, read_machine
 from alignup.errors import InputError
 from alignup.kubelet.collect import collect
 from alignup.kubelet.layout import CONFIG, ArchiveFiles, FolderFiles, open_node
-from alignup.machine.machine import Machine
 from kernel_trees import server
 from kubelet_files import CONFIG as FIELDS
 from kubelet_files import EXAMPLE, guaranteed, write_node, write_root
@@ -22,7 +21,7 @@ SECRET = "hunter2"  # noqa: S105  # of nobody
 def root(tmp_path):
     """A node with two pods, and secrets wherever there can be some."""
     made = write_root(tmp_path / "root", server(cores=4, nodes=4))
-    node = Node(Machine.from_sysfs(made), FIELDS)
+    node = Node(read_machine(made), FIELDS)
     pods = [guaranteed("a", (1, 1)), guaranteed("b", (2, 1))]
     for pod in pods:
         node.admit(pod)
@@ -48,7 +47,7 @@ def test_an_archive_is_the_node(root, tmp_path):
     target = tmp_path / "node.tar.xz"
     names = collect(FolderFiles(root), target)
     assert names == sorted(names)
-    assert books(Node.from_kubelet(target)) == books(Node.from_kubelet(root))
+    assert books(read_kubelet_node(target)) == books(read_kubelet_node(root))
     collect(FolderFiles(root), tmp_path / "again.tar.xz")
     assert target.read_bytes() == (tmp_path / "again.tar.xz").read_bytes()
 
@@ -64,12 +63,12 @@ def test_no_secret_is_in_it(root, tmp_path):
 def test_pods_and_node_can_be_given(root, tmp_path):
     pods = {"items": [guaranteed("a", (1, 1))]}
     collect(FolderFiles(root), tmp_path / "x.tgz", pods=pods, node={"kind": "Node", "metadata": {"name": "node-a"}})
-    assert [pod.uid for pod in Node.from_kubelet(tmp_path / "x.tgz").pods] == ["uid-a"]
+    assert [pod.uid for pod in read_kubelet_node(tmp_path / "x.tgz").pods] == ["uid-a"]
 
 
 def test_an_archive_can_be_packed_again(tmp_path):
     collect(open_node(EXAMPLE / "root.tar.xz"), tmp_path / "x.tar.xz")
-    assert books(Node.from_kubelet(tmp_path / "x.tar.xz")) == books(Node.from_kubelet(EXAMPLE / "root.tar.xz"))
+    assert books(read_kubelet_node(tmp_path / "x.tar.xz")) == books(read_kubelet_node(EXAMPLE / "root.tar.xz"))
 
 
 def test_bad_input_is_one_line(root, tmp_path):

@@ -13,7 +13,7 @@ import grpc
 import pytest
 from google.protobuf.json_format import ParseDict
 
-from alignup import Node
+from alignup import read_kubelet_node
 from alignup.errors import AlignupWarning, InputError
 from alignup.kubelet import pod_resources_pb2 as wire
 from alignup.kubelet.layout import ArchiveFiles
@@ -71,13 +71,13 @@ def test_answers_are_those_that_were_recorded(kubelet):
 def test_a_node_is_read_with_the_answers_of_a_running_kubelet(kubelet, tmp_path):
     with tarfile.open(EXAMPLE / "root.tar.xz") as archive:
         archive.extractall(tmp_path, filter="data")
-    recorded = Node.from_kubelet(tmp_path)
+    recorded = read_kubelet_node(tmp_path)
     for path, _ in PATHS.values():
         (tmp_path / path).unlink()
     state = tmp_path / "var/lib/kubelet"
     for path in state.iterdir():
         path.rename(kubelet.parents[1] / path.name)
-    live = Node.from_kubelet(tmp_path, kubelet_dir=kubelet.parents[1])
+    live = read_kubelet_node(tmp_path, kubelet_dir=kubelet.parents[1])
     assert live.devices.free == recorded.devices.free
     assert live.cpu.shared_cpus == recorded.cpu.shared_cpus
 
@@ -112,7 +112,7 @@ def test_a_missing_extra_costs_names_and_topology_only(monkeypatch, kubelet, tmp
         path.rename(kubelet.parents[1] / path.name)
     monkeypatch.setitem(sys.modules, "grpc", None)
     with pytest.warns(AlignupWarning) as said:
-        node = Node.from_kubelet(tmp_path, kubelet_dir=kubelet.parents[1])
+        node = read_kubelet_node(tmp_path, kubelet_dir=kubelet.parents[1])
     assert any("no PodResources answers: to ask a kubelet" in str(one.message) for one in said)
     assert any("takes grpcio with protobuf, which is not installed" in str(one.message) for one in said)
     assert len(node.pods) == 7

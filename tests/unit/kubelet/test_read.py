@@ -7,13 +7,12 @@ import shutil
 
 import pytest
 
-from alignup import Node
+from alignup import Node, read_machine
 from alignup.errors import AlignupWarning, ConfigError, InputError
 from alignup.kubelet.checkpoints import checksum_of
 from alignup.kubelet.read import read_kubelet_node, stale_entries
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device
-from alignup.machine.machine import Machine
 from alignup.topology_manager.hints import BitMask
 from kernel_trees import server, write
 from kubelet_files import CONFIG, EXAMPLE, gib, guaranteed, signed, write_node, write_root
@@ -26,7 +25,7 @@ PODS = (guaranteed("a", (1, 1, 1), (1, 2)), guaranteed("b", (2, 3), init=[(3, 4)
 def written(tmp_path):
     """A node of ours with three pods, and its files."""
     root = write_root(tmp_path / "root", server(cores=4, nodes=4, memory=8 << 20))
-    node = Node(Machine.from_sysfs(root), CONFIG, GPUS)
+    node = Node(read_machine(root), CONFIG, GPUS)
     for manifest in PODS:
         assert node.admit(manifest)
     node.started("uid-b", "c0")  # the memory of its init container is free
@@ -57,7 +56,7 @@ def books(node):
 
 def test_a_kubelets_verdicts_follow():
     """Twelve pods admitted in their order on a node that a kubelet wrote: verdicts, reasons, CPUs and memory."""
-    node = Node.from_kubelet(EXAMPLE / "root.tar.xz")
+    node = read_kubelet_node(EXAMPLE / "root.tar.xz")
     verdicts = [json.loads(line) for line in (EXAMPLE / "verdicts.jsonl").read_text().splitlines()]
     for line, verdict in zip((EXAMPLE / "next.jsonl").read_text().splitlines(), verdicts, strict=True):
         answer = node.admit(json.loads(line))
@@ -74,7 +73,7 @@ def test_a_kubelets_verdicts_follow():
 
 def test_a_node_is_what_was_written(written):
     root, node = written
-    read = Node.from_kubelet(root)
+    read = read_kubelet_node(root)
     assert holdings(read) == holdings(node)
     assert books(read) == books(node)
     assert [pod.uid for pod in read.pods] == [pod.uid for pod in node.pods]
@@ -82,7 +81,7 @@ def test_a_node_is_what_was_written(written):
 
 def test_pods_can_be_removed_tried_and_copied(written):
     root, node = written
-    read = Node.from_kubelet(root)
+    read = read_kubelet_node(root)
     for uid in ("uid-c", "uid-a", "uid-b"):
         read.remove(uid)
         node.remove(uid)
@@ -108,7 +107,7 @@ def test_a_pod_that_fails_holds_what_it_has_until_it_is_terminated(written):
     root, node = written
     failed = {**PODS[2], "status": {"phase": "Failed"}}
     (root / "pods.json").write_text(json.dumps({"items": [*PODS[:2], failed]}))
-    assert books(Node.from_kubelet(root)) == books(node)
+    assert books(read_kubelet_node(root)) == books(node)
     listed = json.loads((root / "podresources/list.json").read_text())
     listed["pod_resources"][2]["containers"] = []  # of a pod whose init containers alone hold something
     (root / "podresources/list.json").write_text(json.dumps(listed))
@@ -215,7 +214,7 @@ def test_without_any_names_the_files_hold_and_it_is_said(written):
     (root / "pods.json").unlink()
     shutil.rmtree(root / "podresources")
     with pytest.warns(AlignupWarning) as said:
-        read = Node.from_kubelet(root)
+        read = read_kubelet_node(root)
     words = [str(one.message) for one in said]
     assert any("the NUMA nodes of 3 devices that nobody holds are not known" in one for one in words)
     assert any("uids stand for names" in one for one in words)
@@ -226,10 +225,10 @@ def test_without_any_names_the_files_hold_and_it_is_said(written):
 def test_devices_that_are_gone_stay_held(written):
     root, _ = written
     answer = json.loads((root / "podresources/allocatable.json").read_text())
-    held = next(iter(Node.from_kubelet(root).devices.devices("uid-a", "c0")["nvidia.com/gpu"]))
+    held = next(iter(read_kubelet_node(root).devices.devices("uid-a", "c0")["nvidia.com/gpu"]))
     answer["devices"] = [one for one in answer["devices"] if one["device_ids"] != [held]]
     (root / "podresources/allocatable.json").write_text(json.dumps(answer))
-    node = Node.from_kubelet(root)
+    node = read_kubelet_node(root)
     assert node.devices.given == {"nvidia.com/gpu": (held,)}
     node.remove("uid-a")
     assert held not in node.devices.free["nvidia.com/gpu"]
@@ -237,10 +236,10 @@ def test_devices_that_are_gone_stay_held(written):
 
 def test_the_release_comes_from_the_node_or_an_option(written):
     root, _ = written
-    assert Node.from_kubelet(root, kubelet_version="1.33").config.version.minor == 33
+    assert read_kubelet_node(root, kubelet_version="1.33").config.version.minor == 33
     (root / "node.json").write_text('{"kind": "Node", "status": {"nodeInfo": {"kubeletVersion": "v1.32.1"}}}')
-    assert Node.from_kubelet(root).config.version.minor == 32
-    assert Node.from_kubelet(root, kubelet_version="1.33").config.version.minor == 33
+    assert read_kubelet_node(root).config.version.minor == 32
+    assert read_kubelet_node(root, kubelet_version="1.33").config.version.minor == 33
 
 
 def test_pods_of_other_nodes_are_passed_over_by_the_nodes_name(written):
@@ -248,9 +247,9 @@ def test_pods_of_other_nodes_are_passed_over_by_the_nodes_name(written):
     foreign = guaranteed("x", (1, 1), node_name="node-b")
     (root / "pods.json").write_text(json.dumps({"items": [*PODS, foreign]}))
     with pytest.raises(InputError, match="pods of one node"):
-        Node.from_kubelet(root)
+        read_kubelet_node(root)
     (root / "node.json").write_text('{"kind": "Node", "metadata": {"name": "node-a"}}')
-    assert len(Node.from_kubelet(root).pods) == len(node.pods)
+    assert len(read_kubelet_node(root).pods) == len(node.pods)
 
 
 def test_a_wrong_checksum_is_refused_with_the_way_on(written):
@@ -259,7 +258,7 @@ def test_a_wrong_checksum_is_refused_with_the_way_on(written):
     document = json.loads(path.read_text())
     path.write_text(json.dumps({**document, "checksum": document["checksum"] ^ 1}))
     with pytest.raises(InputError, match=r"the checksum in the file is .* alignup node check"):
-        Node.from_kubelet(root)
+        read_kubelet_node(root)
 
 
 def test_a_state_of_another_policy_or_machine_is_refused(written):
@@ -269,10 +268,10 @@ def test_a_state_of_another_policy_or_machine_is_refused(written):
     memory["machineState"]["7"] = memory["machineState"].pop("1")
     (state / "memory_manager_state").write_text(signed(memory, "memory"))
     with pytest.raises(InputError, match="the machine's NUMA nodes"):
-        Node.from_kubelet(root)
+        read_kubelet_node(root)
     (state / "cpu_manager_state").write_text(signed({"policyName": "none", "defaultCpuSet": ""}, "cpu"))
     with pytest.raises(ConfigError, match="the policy static of the configuration, got 'none'"):
-        Node.from_kubelet(root)
+        read_kubelet_node(root)
 
 
 def test_memory_that_changed_since_the_kubelet_started_is_what_it_was(written):
@@ -280,7 +279,7 @@ def test_memory_that_changed_since_the_kubelet_started_is_what_it_was(written):
     root, node = written
     meminfo = root / "sys/devices/system/node/node1/meminfo"
     meminfo.write_text(meminfo.read_text().replace(str(8 << 20), str(4 << 20)))
-    read = Node.from_kubelet(root)
+    read = read_kubelet_node(root)
     assert read.memory.allocatable == node.memory.allocatable
     assert read.memory.free == node.memory.free
 
@@ -297,7 +296,7 @@ def test_uneven_books_of_a_group_are_kept(written):
         table["free"] += moved
         table["reserved"] -= moved
     path.write_text(signed(memory, "memory"))
-    read = Node.from_kubelet(root)
+    read = read_kubelet_node(root)
     expected = list(node.memory.free["memory"])
     expected[low] += gib(1)
     expected[high] -= gib(1)
@@ -312,7 +311,7 @@ def test_without_a_configuration_the_state_names_the_policies(written):
     root, node = written
     (root / "var/lib/kubelet/config.yaml").unlink()
     with pytest.warns(AlignupWarning, match="no configuration of the kubelet"):
-        read = Node.from_kubelet(root)
+        read = read_kubelet_node(root)
     assert (read.config.topology_manager_policy, read.scope_name) == ("none", "none")
     assert read.cpu.free_cpus == node.cpu.free_cpus
     assert read.memory.free == node.memory.free
@@ -322,22 +321,22 @@ def test_missing_state_files_are_said(written):
     root, _ = written
     (root / "var/lib/kubelet/cpu_manager_state").unlink()
     with pytest.warns(AlignupWarning, match="no cpu_manager_state"):
-        read = Node.from_kubelet(root)
+        read = read_kubelet_node(root)
     assert read.cpu.free_cpus == read.cpu.allocatable_cpus
 
 
 def test_no_file_of_a_kubelet_is_bad_input(tmp_path):
     write(tmp_path, server())
     with pytest.raises(InputError, match="no files of a kubelet at"):
-        Node.from_kubelet(tmp_path)
+        read_kubelet_node(tmp_path)
 
 
 def test_no_machine_is_bad_input_unless_it_is_given(written):
     root, node = written
     shutil.rmtree(root / "sys")
     with pytest.raises(InputError, match="no folder sys, which describes the machine"):
-        Node.from_kubelet(root)
-    assert holdings(Node.from_kubelet(root, machine=node.machine)) == holdings(node)
+        read_kubelet_node(root)
+    assert holdings(read_kubelet_node(root, machine=node.machine)) == holdings(node)
 
 
 def test_a_kubelet_that_runs_tells_where_its_files_are_and_its_flags_count(written):
@@ -349,6 +348,6 @@ def test_a_kubelet_that_runs_tells_where_its_files_are_and_its_flags_count(writt
     (root / "proc/70/comm").write_text("kubelet\n")
     words = ("kubelet", "--config=/k.yaml", "--root-dir=/data/kubelet", "--topology-manager-policy=restricted")
     (root / "proc/70/cmdline").write_text("".join(f"{word}\0" for word in words))
-    read = Node.from_kubelet(root)
+    read = read_kubelet_node(root)
     assert holdings(read) == holdings(node)
     assert read.config.topology_manager_policy == "restricted"

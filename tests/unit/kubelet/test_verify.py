@@ -10,16 +10,15 @@ from pathlib import Path
 import pytest
 
 import leasing
-from alignup import Node
+from alignup import Node, read_machine
 from alignup.errors import InputError
+from alignup.host.leases.record import MemoryShare
 from alignup.kubelet.allocate_response_pb2 import AllocateResponse, DeviceFile
 from alignup.kubelet.processes import all_processes
 from alignup.kubelet.read import read_kubelet_node
 from alignup.kubelet.verify import placements_of_kubelet, placements_of_leases, verify
-from alignup.leases.record import MemoryShare
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device
-from alignup.machine.machine import Machine
 from alignup.records import json_fields
 from kernel_trees import server
 from kubelet_files import CONFIG, guaranteed, signed, write_node, write_root
@@ -33,7 +32,7 @@ GPUS = {"nvidia.com/gpu": [Device("g0", (0,))]}
 def root(tmp_path):
     """A node with one pod of two containers, the first with CPUs 1-2 on NUMA node 0 and a GPU."""
     made = write_root(tmp_path / "root", server(cores=4, nodes=2))
-    node = Node(Machine.from_sysfs(made), CONFIG, GPUS)
+    node = Node(read_machine(made), CONFIG, GPUS)
     pod = guaranteed("a", (2, 1, 1), ("1500m", 1))
     pod["metadata"]["uid"] = UID
     pod["status"]["containerStatuses"] = [

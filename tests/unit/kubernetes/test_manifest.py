@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alignup.errors import InputError
-from alignup.kubernetes.manifest import pod_from_manifest
+from alignup.kubernetes.manifest import read_pod
 from alignup.kubernetes.pod import Container, Pod
 from alignup.kubernetes.pod_documents import read_pod_documents
 from alignup.kubernetes.qos import QOSClass
@@ -75,7 +75,7 @@ def changed(path, value):
 
 
 def test_a_pod_is_what_its_manifest_says():
-    pod = pod_from_manifest(PLAIN)
+    pod = read_pod(PLAIN)
     assert pod == Pod(
         uid="default/web",
         name="web",
@@ -101,11 +101,11 @@ def test_a_pod_is_what_its_manifest_says():
         memory=(("memory", 2**30 + 10**6),),
         devices=(("example.com/nic", 1),),
     )
-    assert Pod.from_manifest(PLAIN) == pod
+    assert read_pod(PLAIN) == pod
 
 
 def test_every_form_of_text_gives_the_same_pod():
-    pod = pod_from_manifest(PLAIN)
+    pod = read_pod(PLAIN)
     text = json.dumps(PLAIN)
     assert pods_in(text, "t") == pods_in(text.encode(), "t") == pods_in("---\n" + text, "t") == [pod]
     assert pods_in(json.dumps({"kind": "List", "items": [PLAIN, PLAIN]}), "t") == [pod, pod]
@@ -122,7 +122,7 @@ def test_the_order_of_resources_changes_nothing():
     """Equal input, equal output, however a mapping happens to be ordered."""
     limits = {"memory": "1Gi", "b.com/x": "1", "cpu": "2", "a.com/x": "1", "hugepages-2Mi": "4Mi"}
     pods = [
-        pod_from_manifest(changed(["spec", "containers", 0, "resources"], {"limits": dict(items)}))
+        read_pod(changed(["spec", "containers", 0, "resources"], {"limits": dict(items)}))
         for items in (limits.items(), reversed(limits.items()))
     ]
     assert pods[0] == pods[1]
@@ -218,14 +218,14 @@ PAGES = "a whole number of pages of the size in the resource's name"
 def test_what_the_api_server_would_refuse_is_one_line_with_a_place(path, value, message):
     manifest = changed(path, value)
     with pytest.raises(InputError) as caught:
-        pod_from_manifest(manifest)
+        read_pod(manifest)
     assert str(caught.value) == message
 
 
 @pytest.mark.parametrize("manifest", ["web", None, [], 3])
 def test_only_a_mapping_is_a_manifest(manifest):
     with pytest.raises(InputError, match=r"^expected a mapping, got .* at the top$"):
-        pod_from_manifest(manifest)
+        read_pod(manifest)
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_errors_in_text_name_the_document(text, message):
 @pytest.mark.parametrize(("kind", "place"), [("Job", "spec.template"), ("CronJob", "spec.jobTemplate.spec.template")])
 def test_who_gives_what_makes_pods_for_a_pod_is_told_where_that_is(kind, place):
     with pytest.raises(InputError, match=f"expected Pod, got '{kind}' at kind; its pod is at {place}$"):
-        pod_from_manifest({"kind": kind})
+        read_pod({"kind": kind})
 
 
 JUNK = st.recursive(
@@ -293,7 +293,7 @@ def test_names_of_any_length_stay_out_of_the_message():
 def complaint(manifest):
     """The message with which a manifest is refused; None if it is not."""
     try:
-        pod_from_manifest(manifest)
+        read_pod(manifest)
     except InputError as error:
         return str(error)
     return None
@@ -302,11 +302,11 @@ def complaint(manifest):
 def test_one_pod_is_read_in_few_steps():
     """An agent hands manifests to admit; the bound on calls is about twice what reading one takes."""
     manifest = {"metadata": {"name": "p"}, "spec": {"containers": PLAIN["spec"]["containers"][:1]}}
-    pod_from_manifest(manifest)
+    read_pod(manifest)
     calls = []
     sys.setprofile(lambda _frame, event, _argument: calls.append(event) if event == "call" else None)
     try:
-        pod_from_manifest(manifest)
+        read_pod(manifest)
     finally:
         sys.setprofile(None)
     assert len(calls) < 100
@@ -315,7 +315,7 @@ def test_one_pod_is_read_in_few_steps():
 def test_errors_can_be_made_anew_with_more_in_front():
     """As readers of many pods do, who know the line; errors also go from process to process."""
     with pytest.raises(InputError) as caught:
-        pod_from_manifest({"kind": "Job"})
+        read_pod({"kind": "Job"})
     error = caught.value
 
     assert str(type(error)(f"line 3: {error}")) == f"line 3: {error}"
@@ -328,4 +328,4 @@ def test_pods_can_be_members_of_sets():
         "metadata": {"name": "p", "annotations": {"a": "b"}},
         "spec": {"containers": [{"name": "c", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}]},
     }
-    assert len({Pod.from_manifest(manifest), Pod.from_manifest(manifest)}) == 1
+    assert len({read_pod(manifest), read_pod(manifest)}) == 1

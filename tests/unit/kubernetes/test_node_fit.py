@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alignup.kubernetes.kubelet_config import KubeletConfig
-from alignup.kubernetes.manifest import pod_from_manifest
+from alignup.kubernetes.manifest import read_pod
 from alignup.kubernetes.node_fit import is_critical, misfit_of, node_limits, requests_of
 from alignup.kubernetes.node_object import NodeObject, node_object
 from alignup.kubernetes.qos import QOSClass
@@ -32,7 +32,7 @@ def pod(name="p", cpu="1", memory="1Gi", *, critical=False, limits=False, more=N
     if critical:
         spec["priorityClassName"] = "system-node-critical"
     metadata = {"name": name, "uid": name, **({"labels": labels} if labels else {})}
-    return pod_from_manifest({"metadata": metadata, "spec": {"containers": [container], **spec}})
+    return read_pod({"metadata": metadata, "spec": {"containers": [container], **spec}})
 
 
 def node(**labels):
@@ -182,7 +182,7 @@ def test_a_critical_pod_that_finds_nobody_to_evict() -> None:
 )
 def test_who_is_critical(metadata, priority, critical) -> None:
     spec = {"containers": [{"name": "c"}], "priority": priority}
-    assert is_critical(pod_from_manifest({"metadata": {"name": "p", **metadata}, "spec": spec})) is critical
+    assert is_critical(read_pod({"metadata": {"name": "p", **metadata}, "spec": spec})) is critical
 
 
 @given(
@@ -219,10 +219,10 @@ def test_requests_count_overhead_and_the_pod_as_a_whole() -> None:
         "initContainers": [{"name": "i", "resources": {"requests": {"cpu": "2"}}}],
         "overhead": {"cpu": "250m"},
     }
-    made = pod_from_manifest({"metadata": {"name": "p"}, "spec": spec})
+    made = read_pod({"metadata": {"name": "p"}, "spec": spec})
     assert requests_of(made) == {"cpu": 2250, "memory": GIBI}
     whole = {**spec, "resources": {"requests": {"cpu": "3"}, "limits": {"cpu": "3"}}}
-    made = pod_from_manifest({"metadata": {"name": "p"}, "spec": whole})
+    made = read_pod({"metadata": {"name": "p"}, "spec": whole})
     assert requests_of(made) == {"cpu": 3250, "memory": GIBI}
 
 

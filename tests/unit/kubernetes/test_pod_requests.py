@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from alignup import read_pod
 from alignup.errors import InputError
-from alignup.kubernetes.pod import Pod
 from alignup.kubernetes.pod_requests import is_device, is_hugepages, is_pinned_memory
 from alignup.kubernetes.qos import QOSClass
 from alignup.kubernetes.versions import PodLevel, PodReading, StatusRequests
@@ -56,7 +56,7 @@ def manifest(init=(), containers=(), pod=None):
     ],
 )
 def test_qos_follows_the_api(init, containers, qos):
-    assert Pod.from_manifest(manifest(init, containers)).qos == qos
+    assert read_pod(manifest(init, containers)).qos == qos
 
 
 @pytest.mark.parametrize(
@@ -73,12 +73,12 @@ def test_only_whole_cpus_are_exclusive(requests, exclusive, qos):
     amounts = {"cpu": requests, "memory": "1Gi"}
     resources = {"requests": amounts, "limits": amounts}
     spec = {"containers": [{"name": "c", "resources": resources}]}
-    pod = Pod.from_manifest({"metadata": {"name": "p"}, "spec": spec})
+    pod = read_pod({"metadata": {"name": "p"}, "spec": spec})
     assert (pod.exclusive_cpus, pod.containers[0].exclusive_cpus, pod.qos) == (exclusive, exclusive, qos)
 
 
 def test_a_burstable_pod_gets_devices_and_nothing_else():
-    pod = Pod.from_manifest(manifest([], [({"cpu": 1}, {"cpu": 2, "memory": 1, "example.com/gpu": 2})]))
+    pod = read_pod(manifest([], [({"cpu": 1}, {"cpu": 2, "memory": 1, "example.com/gpu": 2})]))
     assert pod.qos is QOSClass.BURSTABLE
     assert (pod.exclusive_cpus, pod.memory, pod.devices) == (0, (), (("example.com/gpu", 2),))
     assert pod.containers[0].requests == {"cpu": 1000, "memory": 1, "example.com/gpu": 2}
@@ -87,7 +87,7 @@ def test_a_burstable_pod_gets_devices_and_nothing_else():
 def test_zero_amounts_stay_in_the_record_as_the_managers_see_them():
     """The memory manager computes hints for zero pages, and the device manager for zero devices."""
     limits = {"cpu": 1, "memory": 1, "hugepages-2Mi": 0, "example.com/gpu": 0}
-    container = Pod.from_manifest(manifest([], [({}, limits)])).containers[0]
+    container = read_pod(manifest([], [({}, limits)])).containers[0]
     assert container.memory == (("hugepages-2Mi", 0), ("memory", 1))
     assert container.devices == (("example.com/gpu", 0),)
 
@@ -114,7 +114,7 @@ def test_the_pod_asks_for_what_is_needed_at_one_time(init, containers):
     """The effective request is the model's, for whatever mix of init containers, sidecars and others."""
     init = [(guaranteed(amounts), sidecar) for amounts, sidecar in init]
     containers = [guaranteed(amounts) for amounts in containers]
-    pod = Pod.from_manifest(
+    pod = read_pod(
         manifest([({}, amounts, sidecar) for amounts, sidecar in init], [({}, amounts) for amounts in containers])
     )
     assert pod.qos is QOSClass.GUARANTEED
@@ -156,15 +156,13 @@ def test_the_class_of_a_pod_with_resources_follows_release_and_origin(
     static = manifest([], [container], pod)
     static["metadata"]["annotations"] = {"kubernetes.io/config.source": "file"}
     read = [
-        Pod.from_manifest(made).read_as(reading).qos
-        for made in (through_api, static)
-        for reading in (AS_1_36, PodReading())
+        read_pod(made).read_as(reading).qos for made in (through_api, static) for reading in (AS_1_36, PodReading())
     ]
     assert read == [api_36, api_37, static_36, static_37]
 
 
 def test_a_pod_under_another_name_is_read_alike():
-    made = Pod.from_manifest(manifest([], [ONE], {"requests": BOTH}))
+    made = read_pod(manifest([], [ONE], {"requests": BOTH}))
     other = made.renamed(uid="other")
     for reading in (AS_1_36, PodReading(), PodReading(PodLevel.MANAGED)):
         assert other.read_as(reading) == replace(made.read_as(reading), uid="other")
@@ -184,7 +182,7 @@ def test_a_pod_under_another_name_is_read_alike():
 )
 def test_pods_with_resources_of_their_own_stay_in_the_shared_pool(pod, containers, qos):
     """Pod Level Resources decide the class, and keep the CPU and memory managers away."""
-    made = Pod.from_manifest(manifest([], containers, pod)).read_as(AS_1_36)
+    made = read_pod(manifest([], containers, pod)).read_as(AS_1_36)
     assert made.qos == qos
     assert (made.exclusive_cpus, made.memory) == (0, ())
     assert (made.containers[0].exclusive_cpus, made.containers[0].memory) == (0, ())
@@ -194,7 +192,7 @@ def test_sums_that_no_kubelet_can_hold_are_refused():
     container = {"resources": {"limits": {"cpu": "1", "memory": "7Ei"}}}
     spec = {"containers": [{"name": name, **container} for name in "ab"]}
     with pytest.raises(InputError, match=r"^expected memory of all containers to add up to at most .* at spec$"):
-        Pod.from_manifest({"metadata": {"name": "p"}, "spec": spec})
+        read_pod({"metadata": {"name": "p"}, "spec": spec})
 
 
 def test_kinds_of_resources_are_told_apart():
@@ -217,10 +215,10 @@ def test_memory_of_guaranteed_pods_may_be_no_whole_number_of_bytes(memory, kind)
     """The API takes it; a Static memory manager fails to allocate it."""
     limits = {"cpu": "1", "memory": memory}
     manifest = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]}}
-    assert [one.fractional_memory for one in Pod.from_manifest(manifest).all_containers] == [kind]
+    assert [one.fractional_memory for one in read_pod(manifest).all_containers] == [kind]
 
     manifest["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "100m"}
-    assert [one.fractional_memory for one in Pod.from_manifest(manifest).all_containers] == [""]
+    assert [one.fractional_memory for one in read_pod(manifest).all_containers] == [""]
 
 
 def test_cpus_that_only_the_status_has_count_for_the_container_and_not_for_the_pod():
@@ -228,5 +226,5 @@ def test_cpus_that_only_the_status_has_count_for_the_container_and_not_for_the_p
     made = manifest([], [({}, {})], {"requests": BOTH, "limits": BOTH})
     made["status"] = {"containerStatuses": [{"name": "c0", "allocatedResources": {"cpu": "2", "memory": "1"}}]}
     reading = PodReading(PodLevel.SETS_QOS, StatusRequests.CONTAINERS, False, False)
-    pod = Pod.from_manifest(made).read_as(reading)
+    pod = read_pod(made).read_as(reading)
     assert (pod.containers[0].exclusive_cpus, pod.exclusive_cpus) == (2, 0)

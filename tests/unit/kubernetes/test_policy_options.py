@@ -6,10 +6,10 @@ import json
 
 import pytest
 
+from alignup import read_machine
 from alignup.errors import AlignupWarning, ConfigError
 from alignup.kubernetes.kubelet_config import KubeletConfig, load_config
 from alignup.kubernetes.policy_options import CpuOptions, TopologyOptions
-from alignup.machine.machine import Machine
 from alignup.node import Node
 
 ALPHA = "CPU Manager Policy Alpha-level Options not enabled, but option"
@@ -99,7 +99,7 @@ def test_records_are_checked_as_well():
 
 
 def test_a_nodes_version_goes_before_that_of_its_configuration():
-    machine = Machine.load("align-up-article")
+    machine = read_machine("align-up-article")
     config = KubeletConfig.from_dict(fields("strict-cpu-reservation"), version="1.35")
     assert str(Node(machine, config).config.version) == "1.35"
     assert str(Node(machine, config, kubelet_version="1.33").config.version) == "1.33"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from alignup.kubernetes.pod import Pod
+from alignup import read_pod
 from alignup.kubernetes.pod_requests import why_shared
 from alignup.kubernetes.versions import PodReading
 
@@ -14,7 +14,7 @@ WHOLE = {"limits": {"cpu": "2", "memory": "1Gi"}}
 def pod_of(*resources, **spec):
     """Return a pod with these containers."""
     containers = [{"name": f"c{number}", "resources": one} for number, one in enumerate(resources)]
-    return Pod.from_manifest({"metadata": {"name": "p"}, "spec": {"containers": containers, **spec}})
+    return read_pod({"metadata": {"name": "p"}, "spec": {"containers": containers, **spec}})
 
 
 @pytest.mark.parametrize(

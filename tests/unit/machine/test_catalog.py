@@ -8,16 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from alignup import read_machine
 from alignup.machine import catalog
-from alignup.machine.catalog import catalog_entries
+from alignup.machine.catalog import catalog_entries, catalog_machines
 from alignup.machine.machine import Machine
 from alignup.machine.pci_devices import DISTANCES, PciTree
 
 
 def test_names_are_those_the_documentation_uses():
     assert list(catalog_entries()) == ["align-up-article", "dgx-h100", "epyc-2s-nps4", "gb200", "xeon-2s"]
-    assert list(Machine.catalog()) == list(catalog_entries())
-    assert len(Machine.catalog()) == len(catalog_entries()) == 5
+    assert list(catalog_machines()) == list(catalog_entries())
+    assert len(catalog_machines()) == len(catalog_entries()) == 5
 
 
 @pytest.mark.parametrize("name", list(catalog_entries()))
@@ -25,7 +26,7 @@ def test_an_entry_is_a_machine_with_devices_near_its_nodes(name):
     """And survives its JSON form."""
     entry = catalog_entries()[name]
 
-    assert Machine.from_dict(entry.machine.to_dict()) == entry.machine == Machine.catalog()[name]
+    assert Machine.from_dict(entry.machine.to_dict()) == entry.machine == read_machine(name)
     assert entry.machine.distance_matrix
     ids = [device.id for devices in entry.devices.values() for device in devices]
     assert len(ids) == len(set(ids))
@@ -56,7 +57,7 @@ def test_the_article():
     ],
 )
 def test_shapes(name, nodes, cores, cpus, sockets):
-    machine = Machine.catalog()[name]
+    machine = read_machine(name)
 
     assert (len(machine.numa_nodes), machine.core_count, machine.cpu_count) == (nodes, cores, cpus)
     assert len(machine.sockets) == sockets
@@ -101,7 +102,7 @@ def test_each_entry_names_who_published_its_pcie_tree_or_that_nobody_has(name):
 
 def test_unknown_names_are_not_there():
     """As in any mapping."""
-    assert "missing" not in Machine.catalog()
-    assert Machine.catalog().get("missing") is None
+    assert "missing" not in catalog_machines()
+    assert catalog_machines().get("missing") is None
     with pytest.raises(KeyError, match="missing"):
-        Machine.catalog()["missing"]
+        read_machine("missing")

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from alignup import read_machine
 from alignup.errors import InputError
 from alignup.machine.device_inventory import Device, near_cpu_nodes, nearest_cpu_nodes
 from alignup.machine.machine import Core, Machine, NumaNode
@@ -34,7 +35,7 @@ def test_without_distances_every_node_with_cpus_is_near():
 
 
 def test_gpus_of_a_gb200_are_near_their_socket():
-    machine = Machine.catalog()["gb200"]
+    machine = read_machine("gb200")
 
     assert [nearest_cpu_nodes(machine, numa_id) for numa_id in (2, 10, 18, 26)] == [(0,), (0,), (1,), (1,)]
 

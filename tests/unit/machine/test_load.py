@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from alignup import read_machine
 from alignup.errors import InputError
 from alignup.machine import load
 from alignup.machine.device_inventory import Device
 from alignup.machine.load import load_machine
-from alignup.machine.machine import Machine
 from alignup.machine.snapshot import take_snapshot
 from kernel_trees import server, write
 
@@ -32,7 +32,7 @@ def test_a_name_of_the_catalog():
     """Its devices come along."""
     loaded = load_machine("align-up-article")
 
-    assert loaded.machine == Machine.catalog()["align-up-article"]
+    assert loaded.machine == read_machine("align-up-article")
     assert [device.id for device in loaded.devices["nvidia.com/gpu"]] == ["gpu0", "gpu1"]
     assert loaded.preferred_sets == {}
 
@@ -64,7 +64,7 @@ def test_hwlocs_xml(here, start):
 
 def test_json_of_a_machine_of_a_scenario_and_of_the_catalog(here):
     """`machine --json` prints the first; the others have it under a key, beside its devices."""
-    machine = Machine.catalog()["xeon-2s"]
+    machine = read_machine("xeon-2s")
     devices = {"a/b": [{"id": "x", "numa": [0]}]}
     (here / "plain.json").write_text(json.dumps(machine.to_dict()))
     scenario = {"machine": machine.to_dict(), "devices": devices, "preferredSets": {"a/b": [["x"]]}, "kubelet": {}}
@@ -111,7 +111,7 @@ def test_files_of_no_kind_are_clear_errors(here, content, message):
 
 
 def test_devices_must_be_a_mapping(here):
-    machine = Machine.catalog()["align-up-article"].to_dict()
+    machine = read_machine("align-up-article").to_dict()
     (here / "x").write_text(json.dumps({"machine": machine, "devices": [1]}))
 
     with pytest.raises(InputError, match=r"a mapping, got .*at x: devices"):
@@ -131,10 +131,10 @@ def test_a_file_that_cannot_be_read_or_is_too_large(here, monkeypatch):
 
 def test_the_public_door_takes_what_the_option_takes(here):
     """A name, a file or a folder; only the record of the machine is returned."""
-    machine = Machine.catalog()["dgx-h100"]
+    machine = read_machine("dgx-h100")
     (here / "x").write_text(json.dumps({**machine.to_dict(), "devices": {}}))
 
-    assert Machine.load("dgx-h100") == machine
-    assert Machine.load(here / "x") == machine
+    assert read_machine("dgx-h100") == machine
+    assert read_machine(here / "x") == machine
     with pytest.raises(InputError, match="a file, a directory or one of align-up-article"):
-        Machine.load("bogus")
+        read_machine("bogus")

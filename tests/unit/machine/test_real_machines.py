@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from alignup import read_machine
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.machine import Machine
 from alignup.machine.snapshot import load_snapshot, take_snapshot
@@ -33,13 +34,13 @@ def case(request, tmp_path_factory):
         root, archive = write(folder / "shape", shape.files()), folder / "shape.tar.xz"
         with tarfile.open(archive, "w:xz") as packed:
             packed.add(root, "shape")
-        return root, archive, Machine.from_sysfs(root), shape.expected()
+        return root, archive, read_machine(root), shape.expected()
     archive = ARCHIVES[request.param]
     with tarfile.open(archive) as packed:
         packed.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.4 and newer
         packed.extractall(folder)  # noqa: S202 - an archive of our own, filtered where Python can
     expected = json.loads((FOLDER / f"{request.param}.json").read_text())
-    return folder / request.param, archive, Machine.from_sysfs(folder / request.param), expected
+    return folder / request.param, archive, read_machine(folder / request.param), expected
 
 
 def all_cores(machine):

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from alignup import read_pod
 from alignup.errors import AlignupWarning, ConfigError, InputError, PodExistsError, UnknownPodError
 from alignup.kubernetes.kubelet_config import KubeletConfig
-from alignup.kubernetes.pod import Pod
 from alignup.machine.catalog import catalog_entries
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.machine import Machine
@@ -169,7 +169,7 @@ def test_an_observer_is_told() -> None:
 def test_pods_come_and_go() -> None:
     """In order; a uid is here once; unknown ones are errors; a record is as good as a manifest."""
     node = Node.from_dict(description())
-    node.admit(Pod.from_manifest(pod("p")))
+    node.admit(read_pod(pod("p")))
     node.admit(pod("q"))
     assert [one.uid for one in node.pods] == ["p", "q"]
     held = node.allocation("p", "c0")
@@ -345,7 +345,7 @@ def test_notes_beside_a_scenario_are_nobody_elses_concern() -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (("xeon-2s",), "expected a Machine, .* got 'xeon-2s'; Machine.load takes names and files"),
+        (("xeon-2s",), "expected a Machine, .* got 'xeon-2s'; read_machine takes names and files"),
         ((3,), "expected a Machine, .* got 3$"),
         ((machine_of(1, 1), "k.yaml"), "expected a KubeletConfig, .* got 'k.yaml'; load_config"),
     ],

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from alignup import read_pod
 from alignup.errors import ConfigError, InputError, PodExistsError
-from alignup.kubernetes.pod import Pod
 from alignup.node import Node
 from cluster_cases import node_of, pod_of
 from fakes import Licences, Saying, Wrapped
@@ -18,6 +18,7 @@ from machines import machine_of
 from strategies import seeds
 
 if TYPE_CHECKING:
+    from alignup.kubernetes.pod import Pod
     from alignup.topology_manager.admission import Admission
 
 KUBELET = {
@@ -70,7 +71,7 @@ def cases(seed: int, count: int) -> list[tuple[Random, dict[str, Any], Node]]:
 
 
 def pod_for(random: Random, scenario: dict[str, Any], uid: str) -> Pod:
-    return Pod.from_manifest(pod_of(random, uid, scenario["machine"], scenario["devices"]))
+    return read_pod(pod_of(random, uid, scenario["machine"], scenario["devices"]))
 
 
 def pod(uid: str, *containers: dict[str, str]) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
+from alignup import read_pod
 from alignup.errors import PodExistsError
-from alignup.kubernetes.pod import Pod
 from alignup.node import Node
 from alignup.node.preview import can_preview
 from cluster_cases import GIBI, node_of, pod_of
@@ -21,7 +21,7 @@ def own(node):
 
 def of_one_container(random, scenario):
     """Return a pod that suits the node, with its last container only."""
-    pod = Pod.from_manifest(pod_of(random, "new", scenario["machine"], scenario["devices"]))
+    pod = read_pod(pod_of(random, "new", scenario["machine"], scenario["devices"]))
     [*_, last] = pod.containers
     return replace(
         pod,
@@ -69,7 +69,7 @@ NODE = {
 def pod(*names, **metadata):
     limits = {"cpu": "1", "memory": "1Mi"}
     containers = [{"name": name, "image": "i", "resources": {"limits": limits}} for name in names]
-    return Pod.from_manifest({"metadata": {"name": "p", "uid": "p", **metadata}, "spec": {"containers": containers}})
+    return read_pod({"metadata": {"name": "p", "uid": "p", **metadata}, "spec": {"containers": containers}})
 
 
 def test_several_containers_are_admitted_and_taken_back():
@@ -105,7 +105,7 @@ def test_a_plugin_that_changes_the_node_while_it_is_asked():
         plugins={"example.com/gpu": lambda *_: node.remove("p")},
     )
     node.admit(pod("a"))
-    asking = Pod.from_manifest(
+    asking = read_pod(
         {
             "metadata": {"name": "q", "uid": "q"},
             "spec": {"containers": [{"name": "a", "resources": {"limits": {"example.com/gpu": "1"}}}]},

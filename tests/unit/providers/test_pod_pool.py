@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from alignup import explain
 from alignup.machine.cpuset import CPUSet
 from alignup.node import Node
 from alignup.node.holdings import holdings_of
@@ -98,7 +99,7 @@ def test_a_pod_that_leaves_nothing_to_share_is_refused(containers, inits, words)
     refused = node.admit(pod)
     assert refused.reason == "EmptyPodSharedPoolError"
     assert words in refused.message
-    assert words in node.explain(pod, suggest=False).cause
+    assert words in explain(node, pod, suggest=False).cause
     assert node.cpu is not None
     assert len(node.cpu.free_cpus) == 15
     # a policy that needs a preferred hint sees that none is offered

@@ -9,7 +9,7 @@ import pytest
 from alignup import Node
 from alignup.errors import InputError
 from alignup.node.holdings import holdings_of
-from alignup.node.pictures.overlay import holding_title
+from alignup.pictures.overlay import holding_title
 from alignup.replay.report_page import MOST_STEPS, replay_page, timeline
 from alignup.replay.scenario import apply_step, read_steps
 from pictures import HOSTILE, read_page, texts_of

@@ -94,6 +94,7 @@ import gc, sys
 from pathlib import Path
 sys.path.insert(0, {path!r})
 from machines import busy_node, manifest
+from alignup import read_pod
 from alignup import Pod
 
 def resident():
@@ -101,7 +102,7 @@ def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 node = busy_node(2, 4)
-fits, refused = Pod.from_manifest(manifest("fits", 2, 1, 1)), Pod.from_manifest(manifest("refused", 2, 1, 9))
+fits, refused = read_pod(manifest("fits", 2, 1, 1)), read_pod(manifest("refused", 2, 1, 9))
 
 def come_and_go(times):
     for _ in range(times):

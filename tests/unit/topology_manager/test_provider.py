@@ -6,7 +6,7 @@ import inspect
 import textwrap
 from typing import Any
 
-from alignup import AllocationError, BitMask, HintProvider, Machine, Node, Pod, TopologyHint
+from alignup import AllocationError, BitMask, HintProvider, Node, Pod, TopologyHint, read_machine, read_pod
 
 LICENCE = "example.com/licence"
 
@@ -22,13 +22,13 @@ def example() -> HintProvider:
 
 def pod(name: str, count: int) -> Pod:
     limits = {"limits": {LICENCE: str(count)}}
-    return Pod.from_manifest({"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "resources": limits}]}})
+    return read_pod({"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "resources": limits}]}})
 
 
 def test_the_example_hands_out_two_licences_and_says_why_there_is_no_third() -> None:
     provider = example()
     assert isinstance(provider, HintProvider)
-    node = Node(Machine.catalog()["xeon-2s"], {"topologyManagerPolicy": "restricted"}, providers=[provider])
+    node = Node(read_machine("xeon-2s"), {"topologyManagerPolicy": "restricted"}, providers=[provider])
     assert node.admit(pod("two", 2)).admitted
     refused = node.admit(pod("one", 1))
     node.remove("default/two")

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from alignup.machine.numa_node import Core
 
 
-def read_machine(root: str | os.PathLike[str] = "/") -> Machine:
-    """Return the machine that `sys/` and `proc/` beneath `root` describe; see `Machine.from_sysfs`.
+def read_sysfs(root: str | os.PathLike[str] = "/") -> Machine:
+    """Return the machine that `sys/` and `proc/` beneath `root` describe.
 
     Raises:
         InputError: `root` is no directory, or no CPU is described there, or more than 64 NUMA nodes are.

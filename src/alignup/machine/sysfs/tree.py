@@ -53,7 +53,7 @@ class DirectoryTree:
         except OSError as error:
             why = (error.strerror or str(error)).lower()
             message = f"cannot read {self.source} as a directory with sys and proc in it: {why}"
-            hint = "; Machine.load reads files" if isinstance(error, NotADirectoryError) else ""
+            hint = "; read_machine reads files" if isinstance(error, NotADirectoryError) else ""
             raise InputError(message + hint) from error
 
     def read(self, path: str, *, whole: bool = True) -> str | None:

@@ -1,0 +1,1 @@
+"""Reads, watches and changes objects of an API server."""

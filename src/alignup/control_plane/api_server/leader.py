@@ -1,0 +1,191 @@
+"""Leader election by a Lease, by the rules of client-go: one of several processes leads, the others stand by.
+
+A leader renews its lease, and leads no longer, by its own clock, when it could not for a while: before anybody else may
+take over. A candidate takes over when it has seen no change of the lease for as long as the lease says, by its own
+clock, so that clocks need not agree. Each write names the version that was read: of two candidates one succeeds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from random import Random
+from typing import Final
+
+import msgspec
+
+from alignup.control_plane.api_server.api_client import CONFLICT, MISSING, Api, accepting, now, object_path
+from alignup.control_plane.api_server.objects import Metadata, decode_pod
+from alignup.control_plane.api_server.watch import decode_list
+from alignup.errors import AlignupError
+from alignup.records import Record
+from alignup.text.json_text import decode_json
+
+LEADER: Final = "alignup.dev/leader"
+"""The label of the pod that leads: the Service selects it."""
+_LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces"
+
+
+def _seconds() -> float:
+    """Return seconds that go on while the process or the machine is stopped."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Terms(Record):
+    """Seconds of a lease; client-go has 15, 10 and 2."""
+
+    lease: int = 10
+    """Without a renewal after which another process may take over."""
+    renew: float = 7.0
+    """Without a renewal after which the leader leads no longer."""
+    retry: float = 1.5
+    """Between attempts; those of candidates come up to 1.2 times later at random, so that they do not meet."""
+
+
+class _Spec(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
+    holder_identity: str = ""
+    lease_duration_seconds: int = 0
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int = 0
+
+
+class _Lease(msgspec.Struct):
+    metadata: Metadata
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+
+
+class Leader:
+    """One candidate, which leads from time to time.
+
+    Args:
+        api: the API server.
+        namespace: of the lease.
+        name: of the lease.
+        identity: of this process, unlike that of any other.
+        terms: seconds.
+        clock: seconds that never go back, nor stand still while the process is stopped.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        namespace: str,
+        name: str,
+        identity: str,
+        *,
+        terms: Terms | None = None,
+        clock: Callable[[], float] = _seconds,
+    ) -> None:
+        self._api, self._name, self._namespace = api, name, namespace
+        self._collection = f"{object_path(_LEASES, namespace)}/leases"
+        self.identity, self.terms = identity, terms or Terms()
+        self._clock = clock
+        self._random = Random()  # noqa: S311  # pauses, not secrets
+        self._seen, self._seen_at = _Spec(), 0.0
+        self._renewed = float("-inf")
+        self.term = 0
+        """Counts how often this process began to lead."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process leads now: no other can, by any clock that runs as fast."""
+        return self._clock() < self._renewed + self.terms.renew
+
+    @property
+    def holder(self) -> str:
+        """The identity of the process that leads, as far as it is known; empty: none."""
+        return self._seen.holder_identity
+
+    async def run(self) -> None:
+        """Try to lead, and go on leading, until cancelled; then let another process take over at once."""
+        try:
+            while True:
+                led = self.leads
+                try:
+                    async with asyncio.timeout(self.terms.renew):
+                        await self._try()
+                except (AlignupError, TimeoutError) as error:
+                    self._api.complain(f"lease {self._name}: {error or 'no answer'}")
+                if led and not self.leads:
+                    self._api.complain(f"lease {self._name}: this process leads no longer")
+                await asyncio.sleep(self.terms.retry * (1.0 if self.leads else 1 + 1.2 * self._random.random()))
+        finally:
+            if self.leads:
+                self._renewed = float("-inf")
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self.terms.retry):
+                        await self._release()
+
+    async def _try(self) -> None:
+        """Take or renew the lease if that is allowed.
+
+        Raises:
+            AlignupError: the server refuses, does not answer, or has something else under the name.
+        """
+        begun = self._clock()
+        found = await self._get()
+        if found.spec != self._seen:
+            self._seen, self._seen_at = found.spec, self._clock()
+        lasts = self._seen_at + found.spec.lease_duration_seconds > self._clock()
+        if found.spec.holder_identity in {"", self.identity} or not lasts:
+            await self._write(found.spec, found.metadata.resource_version, begun)
+
+    async def _write(self, before: _Spec, version: str, begun: float) -> None:
+        """Write this process into the lease, unless another one was faster."""
+        moment = now(precise=True)
+        is_mine = before.holder_identity == self.identity
+        spec = _Spec(
+            self.identity,
+            self.terms.lease,
+            before.acquire_time if is_mine else moment,
+            moment,
+            before.lease_transitions + (bool(version) and not is_mine),
+        )
+        if await self._put(spec, version):
+            self._seen, self._seen_at = spec, self._clock()
+            if not self.leads:
+                self.term += 1
+            self._renewed = begun  # not later than the server counts
+
+    async def _get(self) -> _Lease:
+        """Return the lease; one without a version where there is none."""
+        with accepting(MISSING):
+            text = await self._api.request("GET", object_path(self._collection, self._name))
+            return decode_json(text, "a Lease", kind=_Lease)
+        return _Lease(Metadata())
+
+    async def _put(self, spec: _Spec, version: str) -> bool:
+        """Create the lease, or replace the version that was read; return whether no other process was faster."""
+        metadata = {"name": self._name, "namespace": self._namespace, "resourceVersion": version}
+        body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
+        path = object_path(self._collection, self._name) if version else self._collection
+        with accepting(CONFLICT):
+            await self._api.request("PUT" if version else "POST", path, body)
+            return True
+        return False
+
+    async def _release(self) -> None:
+        """Write that the lease is free."""
+        try:
+            found = await self._get()
+            if found.spec.holder_identity == self.identity:
+                spec = _Spec("", 1, None, now(precise=True), found.spec.lease_transitions)
+                await self._put(spec, found.metadata.resource_version)
+        except AlignupError as error:
+            self._api.complain(f"lease {self._name}: {error}")
+
+
+async def label_leader(api: Api, namespace: str, name: str) -> None:
+    """Label a pod as the one that leads, and take the label from all others.
+
+    Raises:
+        AlignupError: the server refuses, or does not answer.
+    """
+    pods = object_path("/api/v1/namespaces", namespace, "pods")
+    text = await api.request("GET", pods, query={"labelSelector": f"{LEADER}=true"})
+    others = {decode_pod(one).metadata.name for one in decode_list(text).items or ()} - {name}
+    for pod, value in (*((other, None) for other in sorted(others)), (name, "true")):
+        await api.request("PATCH", object_path(pods, pod), {"metadata": {"labels": {LEADER: value}}})

@@ -1,0 +1,310 @@
+"""Decodes the fields of watched Kubernetes objects that matter here, and makes the records of pods from them.
+
+Objects come as JSON from an API server or a scheduler; other fields are ignored while they are decoded, so that
+a hundred thousand pods stay small. NodeResourceTopology objects are read in
+`alignup.kubelet.node_resource_topology.report`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence  # msgspec reads annotations
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from alignup.cluster.evictions import Rules, Standing
+from alignup.errors import InputError
+from alignup.kubernetes.manifest import IGNORED_CLAIMS, read_pod
+from alignup.kubernetes.node_fit import meets
+from alignup.kubernetes.pod_documents import STATIC_UID
+from alignup.kubernetes.pod_requests import CONFIG_SOURCE, MIRROR
+from alignup.kubernetes.wire import ClaimWire  # noqa: TC001  # msgspec reads annotations
+from alignup.records import Record, field, replace
+from alignup.text.json_text import decode_json
+
+if TYPE_CHECKING:
+    from alignup.kubernetes.pod import NodeConstraints, Pod
+
+_POLICY_PREFIX: Final = "scheduling.koordinator.sh/"
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+_MOST_TEMPLATES: Final = 10_000
+_NEVER_MOVED: Final = frozenset({"", "DaemonSet", "Node"})
+"""Kinds of controllers that make no other pod, or only on the same node; empty: there is none."""
+
+
+class Owner(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """An owner reference."""
+
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+
+
+class Metadata(msgspec.Struct, rename="camel", gc=False):
+    """The metadata of any object."""
+
+    name: str = ""
+    namespace: str = "default"
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    annotations: dict[str, str] | None = None
+    labels: dict[str, str] | None = None
+    owner_references: list[Owner] | None = None
+
+    @property
+    def namespaced_name(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+
+class Container(msgspec.Struct, rename="camel", gc=False):
+    """A container of a pod."""
+
+    name: str
+    resources: dict[str, Any] | None = None
+    restart_policy: str | None = None
+    ports: list[Any] | None = None
+
+
+class PodSpec(msgspec.Struct, rename="camel", gc=False):
+    """The specification of a pod."""
+
+    containers: list[Container] = []
+    init_containers: list[Container] | None = None
+    resources: dict[str, Any] | None = None
+    node_name: str = ""
+    priority: int | None = None
+    affinity: dict[str, Any] | None = None
+    topology_spread_constraints: list[dict[str, Any]] | None = None
+    node_selector: dict[str, str] | None = None
+    resource_claims: list[ClaimWire] | None = None
+
+    @property
+    def is_particular(self) -> bool:
+        """Whether it must be near some pods or away from them, or must have some nodes."""
+        return any(
+            isinstance(one, dict) and one.get("requiredDuringSchedulingIgnoredDuringExecution")
+            for one in (self.affinity or {}).values()
+        ) or any(one.get("whenUnsatisfiable") == "DoNotSchedule" for one in self.topology_spread_constraints or ())
+
+
+class PodStatus(msgspec.Struct, rename="camel", gc=False):
+    """The status of a pod."""
+
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    start_time: str | None = None
+    resource_claim_statuses: list[ClaimWire] | None = None
+
+
+class PodObject(msgspec.Struct, rename="camel", gc=False):
+    """A Pod."""
+
+    metadata: Metadata
+    spec: PodSpec
+    status: PodStatus = msgspec.field(default_factory=PodStatus)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the pod is in a phase from which it never comes back."""
+        return self.status.phase in _ENDED
+
+
+class NodeObject(msgspec.Struct, rename="camel", gc=False):
+    """A Node."""
+
+    metadata: Metadata
+
+
+class _Expression(msgspec.Struct, gc=False):
+    key: str
+    operator: str
+    values: list[str] | None = None
+
+
+class _Selector(msgspec.Struct, rename="camel", gc=False):
+    match_labels: dict[str, str] | None = None
+    match_expressions: list[_Expression] | None = None
+
+
+class _BudgetSpec(msgspec.Struct, gc=False):
+    selector: _Selector | None = None
+
+
+class _BudgetStatus(msgspec.Struct, rename="camel", gc=False):
+    disruptions_allowed: int = 0
+
+
+class Budget(msgspec.Struct, gc=False):
+    """A PodDisruptionBudget."""
+
+    metadata: Metadata
+    spec: _BudgetSpec = msgspec.field(default_factory=_BudgetSpec)
+    status: _BudgetStatus = msgspec.field(default_factory=_BudgetStatus)
+
+    def protects(self, pod: WatchedPod) -> bool:
+        """Return whether a pod is one of those that it is about."""
+        selector = self.spec.selector
+        return (
+            selector is not None
+            and self.metadata.namespace == pod.pod.namespace
+            and all(pod.labels.get(key) == value for key, value in (selector.match_labels or {}).items())
+            and all(
+                meets(pod.labels.get(one.key), one.operator, one.values or ())
+                for one in selector.match_expressions or ()
+            )
+        )
+
+
+_ENCODER: Final = msgspec.json.Encoder()
+
+
+def decode_pod(data: bytes | msgspec.Raw) -> PodObject:
+    """Return a Pod that an API server sent.
+
+    Raises:
+        InputError: it is none.
+    """
+    return decode_json(data, "a Pod", kind=PodObject)
+
+
+def decode_node(data: bytes | msgspec.Raw) -> NodeObject:
+    """Return a Node that an API server sent.
+
+    Raises:
+        InputError: it is none.
+    """
+    return decode_json(data, "a Node", kind=NodeObject)
+
+
+def decode_budget(data: bytes | msgspec.Raw) -> Budget:
+    """Return a PodDisruptionBudget that an API server sent.
+
+    Raises:
+        InputError: it is none.
+    """
+    return decode_json(data, "a PodDisruptionBudget", kind=Budget)
+
+
+def rules_of(pods: Iterable[WatchedPod], budgets: Sequence[Budget]) -> Rules:
+    """Return who of some pods may go for others."""
+    standings = {
+        one.pod.uid: Standing(
+            one.priority,
+            datetime.fromisoformat(one.since).timestamp() if one.since else 0.0,
+            tuple([budget.metadata.namespaced_name for budget in budgets if budget.protects(one)]),
+            # nobody knows here whether there is a place for one that does not take every node
+            comes_back=one.owner not in _NEVER_MOVED and not (one.is_particular or one.has_selector),
+        )
+        for one in pods
+    }
+    return Rules(standings, {one.metadata.namespaced_name: one.status.disruptions_allowed for one in budgets})
+
+
+class WatchedPod(Record):
+    """A pod, with the facts that its requests do not tell."""
+
+    pod: Pod
+    priority: int = 0
+    node: str = ""
+    """The node it is bound to; empty: none yet, or it has ended."""
+    is_leaving: bool = False
+    """Whether its deletion was asked for."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    owner: str = ""
+    """The kind of the controller that replaces it; empty: none does."""
+    is_particular: bool = False
+    """Whether it must be near some pods or away from them, or must have some nodes, of which nothing is known here."""
+    has_selector: bool = False
+    """Whether a node selector leaves only some nodes to it."""
+    since: str = ""
+    """When its kubelet took it up, or else when it was made; in the form of the API, which sorts as text."""
+
+
+class PodReader:
+    """Makes the records of pods; pods with equal requests share theirs, as most pods of a cluster are copies."""
+
+    def __init__(self) -> None:
+        self._templates: dict[bytes, Pod] = {}
+
+    def read(self, found: PodObject) -> WatchedPod:
+        """Return the record of a pod.
+
+        Raises:
+            InputError: the API server would refuse the pod for one of the fields that matter here.
+        """
+        metadata, spec = found.metadata, found.spec
+        annotations = metadata.annotations or {}
+        kept = {
+            key: value for key, value in annotations.items() if key.startswith(_POLICY_PREFIX) or key == CONFIG_SOURCE
+        }
+        uid = _static_uid(metadata) or metadata.uid or metadata.namespaced_name
+        pod = self._template(spec)
+        made = {} if spec.resource_claims is None else _with_claims(pod, found.status.resource_claim_statuses or ())
+        pod = pod.renamed(uid=uid, name=metadata.name, namespace=metadata.namespace, annotations=kept, **made)
+        return WatchedPod(
+            pod=pod,
+            priority=spec.priority or 0,
+            node="" if found.has_ended else spec.node_name,
+            is_leaving=metadata.deletion_timestamp is not None,
+            labels=metadata.labels or {},
+            owner=next((one.kind for one in metadata.owner_references or () if one.controller), ""),
+            is_particular=spec.is_particular,
+            has_selector=bool(spec.node_selector),
+            since=found.status.start_time or metadata.creation_timestamp or "",
+        )
+
+    def _template(self, spec: PodSpec) -> Pod:
+        """Return a pod with these requests, whatever its name.
+
+        Raises:
+            InputError: the API server would refuse them.
+        """
+        try:
+            key = _ENCODER.encode((spec.containers, spec.init_containers, spec.resources, spec.resource_claims))
+            found = self._templates.get(key)
+            if found is None:
+                if len(self._templates) >= _MOST_TEMPLATES:
+                    self._templates.clear()
+                with warnings.catch_warnings():
+                    warnings.filterwarnings("ignore", IGNORED_CLAIMS)
+                    found = self._templates[key] = read_pod(_manifest(spec))
+        except RecursionError as error:
+            raise InputError.at("resources", "amounts by name", "values that are nested too deeply") from error
+        return found
+
+
+def _with_claims(pod: Pod, statuses: Iterable[ClaimWire]) -> dict[str, NodeConstraints]:
+    """Return the constraints of a pod with the names of the claims that were made of its templates."""
+    names = {one.name: one.resource_claim_name for one in statuses}
+    claims = tuple(replace(one, claim=one.claim or names.get(one.name) or "") for one in pod.constraints.claims)
+    return {"constraints": replace(pod.constraints, claims=claims)}
+
+
+def _static_uid(metadata: Metadata) -> str:
+    """Return the uid by which a kubelet knows a static pod, of which this is the copy; empty: it is no copy of one.
+
+    Only a node may make an object that a Node owns; the annotations alone could be anybody's.
+    """
+    annotations = metadata.annotations or {}
+    is_copy = MIRROR in annotations and any(one.kind == "Node" for one in metadata.owner_references or ())
+    return annotations.get(STATIC_UID, "") if is_copy else ""
+
+
+def _manifest(spec: PodSpec) -> dict[str, Any]:
+    """Return the manifest of a pod with these requests."""
+    if not spec.containers:
+        raise InputError.at("spec.containers", "at least one container", spec.containers)
+    fields = {
+        "containers": spec.containers,
+        "initContainers": spec.init_containers,
+        "resources": spec.resources,
+        "resourceClaims": spec.resource_claims,
+    }
+    return {"metadata": {"name": "template"}, "spec": msgspec.to_builtins(fields)}

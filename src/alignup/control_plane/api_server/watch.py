@@ -1,0 +1,346 @@
+"""Follows a kind of objects on an API server: lists them, watches what changes, and lists again after a gap.
+
+A dropped connection is resumed from the last version that was seen, bookmarks included; a version that is too old (410
+Gone) leads to a new list. Errors, and watches that end at once without an event, lead to ever longer pauses, as in
+client-go. A list from time to time makes up for lost events. An
+object that cannot be read is ignored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
+from typing import Final, Generic, Protocol, TypeVar
+
+import aiohttp
+import msgspec
+
+from alignup.control_plane.api_server.api_client import FORBIDDEN, GONE, MISSING, Api, ApiError, Pauses, Status
+from alignup.errors import AlignupError, InputError
+from alignup.records import Record
+from alignup.text.json_text import decode_json, is_too_deep, without_depths
+
+T = TypeVar("T")
+_D = TypeVar("_D")
+_PAGE: Final = 500
+_WATCH_SECONDS: Final = 300
+_SILENCE: Final = 60.0
+"""Seconds without a byte, beyond those that the server was told to watch, after which a connection is given up."""
+_SHORT: Final = 1.0
+"""Seconds within which a watch that ends without an event is as good as an error."""
+_MOST_PAGES: Final = 10_000
+"""Of one list: five million objects."""
+_LONGEST_LINE: Final = 64 << 20
+"""Bytes of an event: etcd takes no object of more than some MiB."""
+_LEVELS: Final = 64
+"""Levels of nesting that are kept of an object that nests too deeply; objects of a cluster have about ten."""
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    """Of an object, or of a list of them."""
+
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+    next_page: str = msgspec.field(name="continue", default="")
+
+
+class ObjectList(msgspec.Struct):
+    """A list of objects on the wire, or a page of one; the objects stay text until each is decoded."""
+
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+    items: list[msgspec.Raw] | None = None
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class _Versioned(msgspec.Struct):
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+
+
+class Sink(Protocol[T]):
+    """A place for the objects of one kind."""
+
+    def listed(self, found: list[T]) -> None:
+        """Take in all objects that there are."""
+
+    def changed(self, found: T) -> None:
+        """Take in an object that is new or changed."""
+
+    def gone(self, found: T) -> None:
+        """Take in an object that was deleted, or that the query no longer selects."""
+
+
+class Calls(Record, Generic[T]):
+    """A sink that hands objects to three functions."""
+
+    listed: Callable[[list[T]], None]
+    changed: Callable[[T], None]
+    gone: Callable[[T], None]
+
+
+class Backoff:
+    """Ever longer pauses, until something succeeds."""
+
+    def __init__(self, pauses: Pauses) -> None:
+        self._pauses = pauses
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin anew with the shortest pause."""
+        self._next = self._pauses.first
+
+    async def pause(self) -> None:
+        """Wait, twice as long as the last time."""
+        await asyncio.sleep(self._next)
+        self._next = min(2 * self._next, self._pauses.longest)
+
+
+class Follower(Generic[T]):
+    """Follows the objects under one path.
+
+    Args:
+        api: the server.
+        path: of the list.
+        decode: makes an object of its JSON; an object of which it raises `AlignupError` is ignored.
+        sink: where objects go.
+        query: selectors.
+        is_optional: do without objects that the server does not have, or does not show.
+        clock: seconds that never go back.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        path: str,
+        decode: Callable[[msgspec.Raw], T],
+        sink: Sink[T],
+        *,
+        query: Mapping[str, str] | None = None,
+        is_optional: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._is_optional, self._clock = is_optional, clock
+        self._api, self._path, self._decode, self._sink = api, path, decode, sink
+        self._query = dict(query or {})
+        self._version = ""
+        self._ignored: dict[str, str] = {}
+        """By name, the version of each object that was said to be ignored."""
+        self.synced = asyncio.Event()
+        """Set once the first list is there."""
+        self.lists = 0
+        """How many times all objects were listed."""
+        self.list_began = 0.0
+        """When the newest list began, by the clock."""
+        self._wanted: list[asyncio.Future[None]] = []
+        self._until_resync: asyncio.Timeout | None = None
+
+    async def list_again(self) -> None:
+        """Wait until all objects were listed once more, by a list that begins after this call."""
+        done = asyncio.get_running_loop().create_future()
+        self._wanted.append(done)
+        if self._until_resync is not None:
+            with suppress(RuntimeError):  # it is over at this very moment
+                self._until_resync.reschedule(0)
+        await done
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        backoff = Backoff(self._api.pauses)
+        while True:
+            try:
+                await self._list()
+                async with asyncio.timeout(0 if self._wanted else self._api.pauses.resync) as self._until_resync:
+                    await self._watch_on(backoff)
+            except TimeoutError:
+                continue  # time for another list
+            except (ApiError, InputError) as error:
+                if not isinstance(error, ApiError):
+                    self._api.complain(f"{self._path}: {error}")
+                elif error.status != GONE:
+                    self._api.complain(str(error))
+                    if self._is_optional and error.status in {FORBIDDEN, MISSING}:
+                        self._sink.listed([])
+                        self.synced.set()
+                        await asyncio.sleep(self._api.pauses.resync)
+                await backoff.pause()
+            finally:
+                self._until_resync = None
+
+    async def _list(self) -> None:
+        """Fetch all objects, page by page; only what is decoded of a page stays."""
+        found: list[T] = []
+        wanted = list(self._wanted)
+        self.list_began = self._clock()
+        said, self._ignored = self._ignored, {}  # those that are gone are forgotten
+        async for page in _pages(self._api, self._path, self._query):
+            found += [one for item in page.items or () if (one := self._read(item, said)) is not None]
+            self._version = page.metadata.resource_version
+        self._sink.listed(found)
+        self.lists += 1
+        self.synced.set()
+        for done in wanted:
+            self._wanted.remove(done)
+            if not done.done():
+                done.set_result(None)
+
+    async def _watch_on(self, backoff: Backoff) -> None:
+        """Watch, and go on after connections that end or drop; return never.
+
+        The pauses begin anew after a watch that brought an event or lasted for a while.
+
+        Raises:
+            ApiError: the version is gone, or the server does not let us watch.
+            InputError: something came that is no event.
+        """
+        while True:
+            seen, begun = self._version, self._clock()
+            is_good = True
+            try:
+                await self._watch()
+            except ApiError as error:
+                if error.status == GONE:
+                    raise
+                self._api.complain(str(error))
+                is_good = False
+            finally:
+                was_short = self._clock() < begun + _SHORT and self._version == seen
+                if not was_short:
+                    backoff.reset()
+            if was_short or not is_good:
+                await backoff.pause()
+
+    async def _watch(self) -> None:
+        query = {
+            **self._query,
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._version,
+            "timeoutSeconds": str(_WATCH_SECONDS),
+        }
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=_SILENCE, sock_read=_WATCH_SECONDS + _SILENCE)
+        async with self._api.open("GET", self._path, None, query, limits) as response:
+            async for line in _lines(response):
+                event = _decoded(line, "an event", _Event)
+                event.object = _shallow(event.object)
+                self._take(event)
+
+    def _take(self, event: _Event) -> None:
+        """Take in one event.
+
+        Raises:
+            ApiError: the event says that the watch cannot go on.
+            InputError: the event says so, and not why.
+        """
+        if event.type == "ERROR":
+            status = decode_json(event.object, "a Status", kind=Status)
+            raise ApiError(f"watch of {self._path}: {status.code}: {status.message}", status.code)
+        if event.type in {"ADDED", "MODIFIED", "DELETED"}:
+            found = self._read(event.object, self._ignored)
+            if found is not None:
+                (self._sink.gone if event.type == "DELETED" else self._sink.changed)(found)
+            elif event.type == "DELETED":  # only a list tells which object it was
+                raise ApiError(f"watch of {self._path}: a deleted object cannot be read", GONE)
+        version = _meta(event.object).resource_version
+        if version:
+            self._version = version
+
+    def _read(self, data: msgspec.Raw, said: Mapping[str, str]) -> T | None:
+        """Return an object; None, and a complaint if there was none of this version, if it cannot be read."""
+        try:
+            return self._decode(data)
+        except AlignupError as error:
+            meta = _meta(data)
+            name = "/".join(filter(None, (meta.namespace, meta.name))) or "without a name"
+            if said.get(name) != meta.resource_version:
+                self._api.complain(f"{self._path}: the object {name} is ignored: {error}")
+            self._ignored[name] = meta.resource_version
+            return None
+
+
+async def _pages(api: Api, path: str, query: Mapping[str, str]) -> AsyncIterator[ObjectList]:
+    """Yield the pages of a list.
+
+    Raises:
+        AlignupError: the server refuses, does not answer, with no list, or with pages that do not come to an end.
+    """
+    query = {**query, "limit": str(_PAGE)}
+    seen: set[object] = set()
+    for _ in range(_MOST_PAGES):
+        page = decode_list(await api.request("GET", path, query=query))
+        token, first = page.metadata.next_page, hash(bytes(page.items[0])) if page.items else None
+        if token in seen or first in seen:
+            raise InputError(f"a list of {path} has pages that repeat")
+        yield page
+        if not token:
+            return
+        seen.update({token, first} - {None})
+        query["continue"] = token
+    raise InputError(f"a list of {path} has more than {_MOST_PAGES} pages")
+
+
+async def list_objects(api: Api, path: str, query: Mapping[str, str] | None = None) -> AsyncIterator[msgspec.Raw]:
+    """Yield all objects under a path, as they are now.
+
+    Raises:
+        AlignupError: the server refuses, does not answer, or with no list.
+    """
+    async for page in _pages(api, path, query or {}):
+        for item in page.items or ():
+            yield item
+
+
+def decode_list(text: bytes) -> ObjectList:
+    """Return a list of objects; values in them that are nested beyond measure are null.
+
+    Raises:
+        InputError: it is none.
+    """
+    found = _decoded(text, "a list of objects", ObjectList)
+    found.items = [_shallow(item) for item in found.items or ()]
+    return found
+
+
+def _decoded(text: bytes, expected: str, kind: type[_D]) -> _D:
+    """Return what a text says, without what is nested so deeply in it that the interpreter cannot pass over it."""
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except RecursionError:
+        text = without_depths(text, _LEVELS)
+    except (msgspec.MsgspecError, UnicodeError):
+        pass
+    return decode_json(text, expected, kind=kind)
+
+
+def _shallow(data: msgspec.Raw) -> msgspec.Raw:
+    """Return the text of an object, without what is nested more deeply in it than any text that is read."""
+    text = bytes(data)
+    return msgspec.Raw(without_depths(text, _LEVELS)) if is_too_deep(text) else data
+
+
+def _meta(data: msgspec.Raw) -> _Meta:
+    """Return what there is of an object's metadata, of which all may be missing."""
+    with suppress(InputError):
+        return decode_json(data, "an object", kind=_Versioned).metadata
+    return _Meta()
+
+
+async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """Yield the lines of a body; a last one without an end was cut off and is left out.
+
+    Raises:
+        InputError: one is longer than any event.
+    """
+    rest = b""
+    async for chunk in response.content.iter_any():
+        *lines, rest = (rest + chunk).split(b"\n")
+        if len(rest) > _LONGEST_LINE:
+            raise InputError(f"an event of more than {_LONGEST_LINE} bytes")
+        for line in lines:
+            if line.strip():
+                yield line

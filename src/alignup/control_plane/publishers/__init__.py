@@ -1,0 +1,1 @@
+"""Publishes the nodes of real and of simulated kubelets."""

@@ -1,0 +1,177 @@
+"""Publishes the node of a running kubelet: its NodeResourceTopology object, with what its pods hold.
+
+The node is read by `alignup.kubelet`; it is read again and again, and written when it has changed. Needs the extra
+`cluster`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from alignup.control_plane.api_server.api_client import (
+    EVENT_SECONDS,
+    MOST_EVENTS,
+    PODS,
+    TOPOLOGIES,
+    Api,
+    write_event,
+    write_object,
+)
+from alignup.control_plane.api_server.objects import PodObject, decode_pod
+from alignup.control_plane.api_server.watch import Calls, Follower
+from alignup.control_plane.scheduler.ask import WHY_REJECTED, why_refused
+from alignup.errors import AlignupError, InputError
+from alignup.kubelet.node_resource_topology.report import HOLDINGS, NODE, annotations_of, decode_report
+from alignup.kubelet.node_resource_topology.write import kubelet_topology_object
+from alignup.kubernetes.pod_documents import is_rejected
+from alignup.kubernetes.wire import CONFIGURATION_FIELDS
+from alignup.machine.device_inventory import inventory_to_dict
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+
+    from alignup.kubelet.read import KubeletNode
+
+_SETTLED: Final = 0.05
+_Annotations = tuple[str | None, str | None]
+"""`alignup.dev/node` and `alignup.dev/holdings`."""
+
+
+def described(found: KubeletNode) -> dict[str, Any]:
+    """Return the node as a line of `alignup rank --nodes` has it, without name and pods."""
+    node, fields = found.node, found.records.configuration.fields
+    return {
+        "machine": node.machine.to_dict(),
+        "kubelet": {name: fields[name] for name in CONFIGURATION_FIELDS if fields.get(name) is not None},
+        "devices": inventory_to_dict(node.inventory),
+        "kubeletVersion": str(node.config.version),
+    }
+
+
+def published_object(name: str, found: KubeletNode) -> dict[str, Any]:
+    """Return the NodeResourceTopology object of a kubelet's node.
+
+    Args:
+        name: of the Node object.
+        found: the node.
+    """
+    made = kubelet_topology_object(name, found)
+    made["metadata"]["annotations"] = annotations_of(msgspec.json.encode(described(found)).decode(), found.node)
+    return made
+
+
+def _annotations(data: bytes | msgspec.Raw) -> _Annotations:
+    """Return the two annotations of an object; what cannot be read is as if they were missing."""
+    try:
+        found = decode_report(data)
+    except InputError:
+        return None, None
+    return found.description, found.holdings
+
+
+async def publish_node(
+    api: Api,
+    name: str,
+    read: Callable[[], KubeletNode],
+    *,
+    interval: float,
+    once: bool = False,
+    writes_events: bool = True,
+) -> None:
+    """Publish a node, and again whenever it or the object has changed, until cancelled.
+
+    The state files of a kubelet are written one after another: a change is published when it is read twice alike. The
+    object is watched: one that is deleted, or has other annotations, is written again at the next look.
+
+    Args:
+        api: the API server.
+        name: of the Node object.
+        read: reads the node.
+        interval: seconds between looks.
+        once: return after the node was published.
+        writes_events: write an Event on each pod that the kubelet rejects meanwhile: the cause, and what would help.
+    """
+    there: _Annotations = (None, None)
+
+    def take(found: _Annotations) -> None:
+        nonlocal there
+        there = found
+
+    watched: Calls[_Annotations] = Calls(
+        lambda found: take(found[0] if found else (None, None)), take, lambda _: take((None, None))
+    )
+    query = {"fieldSelector": f"metadata.name={name}"}
+    follower = Follower(api, TOPOLOGIES, _annotations, watched, query=query)
+    work = [] if once else [follower.run()]
+    if writes_events and not once:
+        work.append(_explain_rejections(api, name, read))
+    async with _beside(work):
+        last = b""
+        while True:
+            try:
+                made = published_object(name, read())
+                seen = msgspec.json.encode(made)
+                if seen != last:
+                    await asyncio.sleep(_SETTLED)
+                if seen == last or msgspec.json.encode(published_object(name, read())) == seen:
+                    annotations = made["metadata"]["annotations"]
+                    written = annotations[NODE], annotations[HOLDINGS]
+                    if seen != last or there != written:
+                        there = written
+                        await write_object(api, TOPOLOGIES, name, seen)
+                        last = seen
+                    if once:
+                        return
+            except AlignupError as error:
+                there = None, None  # nobody knows
+                api.complain(str(error))
+                if once:
+                    raise
+            await asyncio.sleep(interval)
+
+
+@asynccontextmanager
+async def _beside(work: Iterable[Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
+    """Do some work as long as the block runs."""
+    tasks = [asyncio.create_task(one) for one in work]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _explain_rejections(api: Api, name: str, read: Callable[[], KubeletNode]) -> None:
+    """Write an Event on each pod that a node rejects from now on; more than some at a time go without."""
+    known: set[str] = set()
+    rejected: asyncio.Queue[PodObject] = asyncio.Queue(MOST_EVENTS)
+
+    def changed(found: PodObject) -> None:
+        uid, status = found.metadata.uid, found.status
+        if uid not in known and is_rejected(status.phase, status.reason) and not rejected.full():
+            known.add(uid)
+            rejected.put_nowait(found)
+
+    def listed(found: list[PodObject]) -> None:
+        first = not follower.synced.is_set()
+        known.intersection_update({one.metadata.uid for one in found})
+        for one in found:
+            known.add(one.metadata.uid) if first else changed(one)
+
+    query = {"fieldSelector": f"spec.nodeName={name},status.phase=Failed"}
+    sink = Calls(listed, changed, lambda found: known.discard(found.metadata.uid))
+    follower = Follower(api, PODS, decode_pod, sink, query=query)
+    async with _beside([follower.run()]):
+        while True:
+            found = await rejected.get()
+            try:
+                message = await asyncio.to_thread(why_refused, read().node, found)
+                await write_event(api, found.metadata, WHY_REJECTED, message, "alignup-publish", once=True)
+            except AlignupError as error:
+                api.complain(str(error))
+            await asyncio.sleep(EVENT_SECONDS)

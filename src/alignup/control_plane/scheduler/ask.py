@@ -1,0 +1,191 @@
+"""Asks a cluster once: its nodes as they publish themselves, its pods, and its disruption budgets. It only reads.
+
+The same state as the extender's is filled from lists, without a watch. Needs the extra `cluster`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from alignup.cluster.cluster import Cluster
+from alignup.control_plane.api_server import api_client
+from alignup.control_plane.api_server.objects import (
+    PodObject,
+    PodReader,
+    WatchedPod,
+    decode_budget,
+    decode_node,
+    decode_pod,
+    rules_of,
+)
+from alignup.control_plane.api_server.watch import list_objects
+from alignup.control_plane.scheduler.members import ExactMember
+from alignup.control_plane.scheduler.state import ClusterState
+from alignup.errors import InputError, warn
+from alignup.explanations.why import explain
+from alignup.kubelet.node_resource_topology.read import node_of
+from alignup.kubelet.node_resource_topology.report import Description, decode_holdings, decode_report, restored_node
+from alignup.kubernetes.pod_documents import PodDocument, pod_document
+from alignup.records import Record, replace
+from alignup.text.json_text import decode_json
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    import msgspec
+
+    from alignup.cluster.evictions import Rules
+    from alignup.node import Node
+
+ALIVE: Final = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
+
+
+class AskedCluster(Record):
+    """What a cluster said at one moment."""
+
+    nodes: Mapping[str, Node]
+    """By name; those of which only amounts are known are made up of these."""
+    by_amounts: frozenset[str]
+    """The names of these: what they admit is an upper bound."""
+    unknown: tuple[str, ...]
+    """Nodes that publish nothing, or nothing that can be read."""
+    waiting: tuple[WatchedPod, ...]
+    """Pods that are bound to no node."""
+    rules: Rules
+    """Who may go for whom."""
+
+    def cluster(self) -> Cluster:
+        """Return the nodes as a cluster.
+
+        Raises:
+            InputError: no node publishes anything.
+        """
+        if not self.nodes:
+            raise InputError("no node publishes a NodeResourceTopology object that can be read: see docs/cluster.md")
+        return Cluster.from_nodes(self.nodes)
+
+    def node(self, name: str) -> Node:
+        """Return a node.
+
+        Raises:
+            InputError: it publishes nothing, or there is none of this name.
+        """
+        if name not in self.nodes:
+            known = "publishes nothing that can be read" if name in self.unknown else "is not there"
+            raise InputError(f"node {name} {known}: see docs/cluster.md")
+        return self.nodes[name]
+
+
+async def read_cluster(api: api_client.Api) -> AskedCluster:
+    """Return what a cluster says now.
+
+    Raises:
+        AlignupError: the server refuses, or does not answer.
+    """
+    state, reader = ClusterState(), PodReader()
+
+    async def read(path: str, decode: Callable[[msgspec.Raw], Any]) -> list[Any]:
+        found = []
+        try:
+            async for item in list_objects(api, path, ALIVE if path == api_client.PODS else None):
+                try:
+                    found.append(decode(item))
+                except InputError as error:
+                    warn(f"{path}: an object is ignored: {error}")
+        except api_client.ApiError as error:
+            if path != api_client.BUDGETS:
+                raise
+            warn(str(error))
+        return found
+
+    nodes, pods, reports, budgets = await asyncio.gather(
+        read(api_client.NODES, decode_node),
+        read(api_client.PODS, lambda item: reader.read(decode_pod(item))),
+        read(api_client.TOPOLOGIES, decode_report),
+        read(api_client.BUDGETS, decode_budget),
+    )
+    state.nodes_listed({one.metadata.name: one.metadata.labels or {} for one in nodes})
+    state.pods_listed([one for one in pods if one.node], 0.0)
+    names = {one.metadata.name for one in nodes}
+    state.reports_listed([one for one in reports if one.name in names], 0.0)
+    found: dict[str, Node] = {}
+    by_amounts = set()
+    for name, member in state.members.items():
+        if isinstance(member, ExactMember):
+            found[name] = member.node
+        else:
+            found[name] = node_of(replace(member.topology, amounts=member.amounts))
+            by_amounts.add(name)
+    return AskedCluster(
+        found,
+        frozenset(by_amounts),
+        tuple(sorted(names - found.keys())),
+        tuple([one for one in pods if not one.node and not one.is_leaving]),
+        rules_of(pods, budgets),
+    )
+
+
+async def read_pod(api: api_client.Api, namespace: str, name: str) -> tuple[dict[str, Any], PodDocument]:
+    """Return a pod's manifest, and what it says.
+
+    Raises:
+        AlignupError: there is no such pod, the server refuses, or does not answer.
+    """
+    try:
+        text = await api.request("GET", api_client.pod_path(namespace, name))
+    except api_client.ApiError as error:
+        if error.status == api_client.MISSING:
+            raise InputError(f"there is no pod {namespace}/{name}") from error
+        raise
+    manifest: Any = decode_json(text, "a Pod")
+    return manifest, pod_document(manifest, f"pod {namespace}/{name}")
+
+
+WHY_REJECTED: Final = "WhyRejected"
+"""The reason of Events on rejected pods."""
+
+
+async def why_rejected(api: api_client.Api, found: PodObject) -> str:
+    """Return why the node of a rejected pod refuses it now, and the best change that would help; in a sentence each.
+
+    Raises:
+        AlignupError: the node publishes no holdings, or the server does not answer.
+    """
+    name = found.spec.node_name
+    report = decode_report(await api.request("GET", api_client.object_path(api_client.TOPOLOGIES, name)))
+    if report.description is None or report.holdings is None:
+        raise InputError(f"node {name} publishes no holdings, so that nobody knows why it rejected a pod")
+    template = Description().template(report.description, {})
+    return why_refused(restored_node(template, decode_holdings(report.holdings), {}), found)
+
+
+def why_refused(node: Node, found: PodObject) -> str:
+    """Return why a node refuses a rejected pod now, and the best change that would help; in a sentence each.
+
+    Raises:
+        InputError: the pod cannot be read.
+    """
+    pod = PodReader().read(found).pod
+    explanation = explain(node, pod.renamed(uid=f"{pod.uid}/again"))
+    if explanation.admitted:
+        return f"node {found.spec.node_name} would admit the pod now"
+    helps = [one.text for one in explanation.suggestions]
+    return f"{explanation.cause}{f'; what would help: {helps[0]}' if helps else ''}"
+
+
+_T = TypeVar("_T")
+
+
+def ask(kubeconfig: str | None, read: Callable[[api_client.Api], Awaitable[_T]], context: str | None = None) -> _T:
+    """Return what a cluster answers.
+
+    Args:
+        kubeconfig: how to reach it; None: the file that kubectl would take, or the service account of this pod.
+        read: asks it.
+        context: of the file; None: its current one.
+
+    Raises:
+        AlignupError: it cannot be asked.
+    """
+    return api_client.with_api(kubeconfig or api_client.usual_kubeconfig(), read, context)

@@ -1,0 +1,307 @@
+"""Answers a scheduler's questions about one pod: which nodes can align it, how well, and whether evictions would help.
+
+The state is kept by `state` beside this module; the wire format is that of `extender_wire`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from itertools import compress
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from alignup.cluster.evictions import fewest_victims, without
+from alignup.cluster.node_totals import demand_key
+from alignup.control_plane.api_server.objects import Budget, WatchedPod, rules_of
+from alignup.control_plane.scheduler.members import ExactMember
+from alignup.errors import AlignupError, InputError
+from alignup.machine.bits import bit_numbers
+from alignup.records import Record, field
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from alignup.cluster.cluster import Evaluation
+    from alignup.control_plane.scheduler.state import ClusterState
+    from alignup.kubernetes.pod import Pod
+
+HIGHEST_SCORE: Final = 10
+UNKNOWN: Final = "NUMA: the topology of the node is unknown"
+FAR: Final = "NUMA: the devices of its claims are on other NUMA nodes than its CPUs and memory, or on unknown ones"
+UNCERTAIN: Final = "NUMA: the node has not yet reported the pods bound to it last"
+_REMEMBERED: Final = 10_000
+_HUNDRED: Final = 100.0
+_FIRST_SCORE: Final = {True: 8, None: 4, False: 0}
+"""Of a node for a pod with claims, by whether their devices meet its CPUs and memory; strategies add up to 2."""
+_ASKED_WITHIN: Final = 600.0
+_MOST_KINDS: Final = 100
+_MOST_KEPT: Final = 64
+_MOST_TOLD: Final = 3
+
+
+class Filtered(Record):
+    """The nodes that can take a pod, and why each other node cannot."""
+
+    passed: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    """Nodes that could take it if other pods were not there."""
+    unresolvable: dict[str, str] = field(default_factory=dict)
+    """Nodes that could not take it even if they were empty, or of which that is not known."""
+
+    def words(self) -> tuple[frozenset[str], str]:
+        """Return why no node takes the pod: the causes, and a sentence with the commonest ones."""
+        reasons = [text.removeprefix("NUMA: ") for text in (*self.failed.values(), *self.unresolvable.values())]
+        told = "; ".join(f"{count} {text}" for text, count in Counter(reasons).most_common(_MOST_TOLD))
+        return frozenset(reasons), f"none of {len(reasons)} nodes can take the pod: {told}"
+
+
+class Answers:
+    """Answers for a state that changes between the questions.
+
+    Args:
+        state: the cluster.
+        fails_open: let nodes pass of which nothing is known.
+        requires_near: refuse nodes where the devices of a pod's claims would not be near its CPUs and memory, or where
+            that cannot be told; else these come last.
+    """
+
+    def __init__(self, state: ClusterState, *, fails_open: bool = True, requires_near: bool = False) -> None:
+        self.state = state
+        self.fails_open = fails_open
+        self.requires_near = requires_near
+        self._met: tuple[object, dict[str, bool | None]] = (), {}
+        self._last: tuple[int, object, Evaluation] | None = None
+        self._kept: OrderedDict[object, tuple[object, Filtered]] = OrderedDict()
+        """What equal pods were told, and when: most pods of a cluster are copies, and those that wait ask often."""
+        self.waiting: OrderedDict[str, tuple[WatchedPod, float]] = OrderedDict()
+        """By uid, pods that no node could take, and when they were asked for last."""
+        self.asked: OrderedDict[str, WatchedPod] = OrderedDict()
+        """By uid, pods that were asked for lately: a binding names a pod and does not describe it."""
+
+    def filter(self, pod: WatchedPod, names: Sequence[str], now: float) -> Filtered:
+        """Return which of some nodes can take a pod.
+
+        Raises:
+            InputError: the pod asks for too many resources, or its annotation of a NUMA policy cannot be read.
+        """
+        self._remember(pod, now)
+        kept = self._kept.get(demand_key(pod.pod))
+        state = self._version(pod), self.fails_open, list(self.state.uncertain), names
+        if kept is not None and kept[0] == state:
+            found = kept[1]
+        else:
+            found = self._filtered(pod, names)
+            self._kept[demand_key(pod.pod)] = state, found
+            _forget_oldest(self._kept, _MOST_KEPT)
+        if not found.passed:
+            self.waiting[pod.pod.uid] = pod, now
+            _forget_oldest(self.waiting)
+        return found
+
+    def _filtered(self, pod: WatchedPod, names: Sequence[str]) -> Filtered:
+        """Return which of some nodes can take a pod."""
+        numbers = self.state.view.numbers(names)
+        judged = self._judge(pod)
+        # that of a node that is not known, -1, is the last place
+        takes = np.append(judged.admitted, self.fails_open)[numbers]
+        found = Filtered(list(compress(names, takes.tolist())))
+        found.unresolvable.update(dict.fromkeys(compress(names, (~takes & (numbers < 0)).tolist()), UNKNOWN))
+        refuses = ~takes & (numbers >= 0)
+        if refuses.any():
+            self._sort_refused(pod.pod, judged, list(compress(names, refuses.tolist())), numbers[refuses], found)
+        uncertain = self.state.uncertain.intersection(found.passed) if self.state.uncertain else ()
+        doubted = dict.fromkeys(uncertain, UNCERTAIN)
+        far = [name for name in found.passed if name not in doubted and not self._is_near_enough(pod.pod, name)]
+        doubted |= dict.fromkeys(far, FAR)
+        if doubted:
+            found.passed[:] = [name for name in found.passed if name not in doubted]
+            found.unresolvable.update(doubted)
+        return found
+
+    def _version(self, pod: WatchedPod) -> object:
+        """Return what changes when the answer to a pod may."""
+        return self.state.view.version, self.state.claims.version if pod.pod.constraints.claims else ()
+
+    def _meet(self, pod: Pod, name: str) -> bool | None:
+        """Return what `ClusterState.meet` does; a scheduler asks twice for each, mostly with no change between."""
+        key = self.state.view.version, self.state.claims.version, demand_key(pod)
+        if self._met[0] != key:
+            self._met = key, {}
+        met = self._met[1]
+        if name not in met:
+            met[name] = self.state.meet(pod, name)
+        return met[name]
+
+    def _is_near_enough(self, pod: Pod, name: str) -> bool:
+        return not (self.requires_near and pod.constraints.claims) or self._meet(pod, name) is True
+
+    def prioritize(self, pod: WatchedPod, names: Sequence[str]) -> list[int]:
+        """Return a whole number from 0 to `HIGHEST_SCORE` for each name, higher for better.
+
+        Strategies score to a hundred, of which every full ten are worth one here. For a pod with claims nodes come
+        first where its devices would be near its CPUs and memory.
+
+        Raises:
+            InputError: as `filter`.
+        """
+        numbers = self.state.view.numbers(names)
+        # as in `filter`; minus infinity counts as nothing
+        scores = np.append(np.clip(self._judge(pod).score, 0.0, _HUNDRED), 0.0)[numbers]
+        has_claims = bool(pod.pod.constraints.claims)
+        most = HIGHEST_SCORE - _FIRST_SCORE[True] if has_claims else HIGHEST_SCORE
+        whole: list[int] = np.floor(scores * (most / _HUNDRED)).astype(np.int64).tolist()
+        if has_claims:
+            return [score + _FIRST_SCORE[self._meet(pod.pod, name)] for score, name in zip(whole, names, strict=True)]
+        return whole
+
+    def known_nodes(self) -> dict[str, Any]:
+        """Return which nodes are known, how well, and which have not reported their last pods yet."""
+        names = self.state.view.names
+        exact = [isinstance(self.state.members[name], ExactMember) for name in names]
+        return {"nodes": list(names), "exact": exact, "uncertain": sorted(self.state.uncertain)}
+
+    def evaluate(self, pod: Pod, names: Sequence[str]) -> dict[str, Any]:
+        """Return what each of some nodes says to a pod, for schedulers of other kinds; one that is gone refuses it.
+
+        Raises:
+            InputError: as `filter`.
+        """
+        judged = self.state.view.judge(pod, self.state.strategy)
+        numbers = self.state.view.numbers(names)  # -1 of a node that is gone: the last element
+        masks = np.append(judged.affinity, np.uint64(0))[numbers].tolist()
+        numa_nodes = {mask: list(bit_numbers(mask)) for mask in set(masks)}
+        return {
+            "uid": pod.uid,
+            "admitted": np.append(judged.admitted, False)[numbers].tolist(),
+            "score": np.append(np.nan_to_num(judged.score, neginf=0.0), 0.0)[numbers].tolist(),
+            "numaNodes": [numa_nodes[mask] for mask in masks],
+        }
+
+    def preempt(
+        self, pod: WatchedPod, victims: Mapping[str, Sequence[str]], budgets: Sequence[Budget] = ()
+    ) -> dict[str, tuple[list[str], int | None]]:
+        """Return the pods to evict from each node so that it can take a pod; nodes that never could are left out.
+
+        Of a node that is known exactly these are as few and unimportant ones as possible: see `fewest_victims`.
+
+        Args:
+            pod: the pod that needs room.
+            victims: by node, the uids of the pods that the scheduler would evict.
+            budgets: the disruption budgets.
+
+        Returns:
+            By node, uids, and by how many disruptions they exceed the budgets; None: as the scheduler said.
+
+        Raises:
+            InputError: as `filter`.
+        """
+        found: dict[str, tuple[list[str], int | None]] = {}
+        for name, chosen in victims.items():
+            member = self.state.members.get(name)
+            if isinstance(member, ExactMember):
+                needed = self._victims(pod, member, chosen, budgets)
+                if needed is not None:
+                    found[name] = needed
+            elif member is not None or self.fails_open:  # which amounts an eviction frees, and where, is unknown
+                found[name] = list(chosen), None
+        return found
+
+    def admits(self, pod: WatchedPod, name: str) -> bool:
+        """Return whether one node can take a pod now."""
+        if not self._is_near_enough(pod.pod, name):
+            return False
+        member = self.state.members.get(name)
+        if member is None:
+            return self.fails_open
+        if isinstance(member, ExactMember):
+            try:
+                return name not in self.state.uncertain and bool(member.node.try_admit(pod.pod))
+            except AlignupError:
+                return False
+        judged = self.state.view.judge(pod.pod, self.state.strategy)
+        return bool(judged.admitted[self.state.view.numbers([name])[0]])
+
+    def woken(self, now: float) -> str:
+        """Return a node whose change lets a waiting pod in, empty if there is none, and forget the changes."""
+        names = [name for name in self.state.changed if name in self.state.members]
+        self.state.changed.clear()
+        if not names or not self.waiting:
+            return ""
+        numbers = self.state.view.numbers(names)
+        uncertain = self.state.uncertain
+        for pod in self._kinds_of_waiting(now):
+            try:
+                admitted = self.state.view.judge(pod.pod, self.state.strategy).admitted[numbers]
+            except InputError:
+                continue
+            for name in compress(names, admitted.tolist()):
+                if name not in uncertain and self._is_near_enough(pod.pod, name):
+                    return name
+        return ""
+
+    def forget(self, uid: str) -> None:
+        """Forget a pod that is bound or gone."""
+        self.waiting.pop(uid, None)
+        self.asked.pop(uid, None)
+
+    def _remember(self, pod: WatchedPod, now: float) -> None:
+        uid = pod.pod.uid
+        if uid in self.state.assumed:  # the scheduler asks again: its binding came to nothing
+            self.state.pod_gone(uid, now)
+        self.waiting.pop(uid, None)
+        self.asked[uid] = pod
+        self.asked.move_to_end(uid)
+        _forget_oldest(self.asked)
+
+    def _kinds_of_waiting(self, now: float) -> list[WatchedPod]:
+        """Return one waiting pod of each kind: copies share their requests, and what lets one in lets in the others.
+
+        A scheduler asks for every pod again within minutes; one that it does not ask for is gone.
+        """
+        for uid in [uid for uid, (_, since) in self.waiting.items() if since < now - _ASKED_WITHIN]:
+            del self.waiting[uid]
+        return list({id(pod.pod.all_containers): pod for pod, _ in self.waiting.values()}.values())[:_MOST_KINDS]
+
+    def _judge(self, pod: WatchedPod) -> Evaluation:
+        """Return what all nodes say to a pod; a scheduler asks twice for each, mostly with no change between."""
+        version, kind = self.state.view.version, demand_key(pod.pod)
+        if self._last is None or self._last[:2] != (version, kind):
+            self._last = version, kind, self.state.view.judge(pod.pod, self.state.strategy)
+        return self._last[2]
+
+    def _sort_refused(
+        self, pod: Pod, judged: Evaluation, names: list[str], numbers: npt.NDArray[np.int64], found: Filtered
+    ) -> None:
+        """Say why nodes refuse a pod, by whether evictions could help."""
+        view = self.state.view
+        helps = view.empty_admits(pod, self.state.strategy)[numbers]
+        # a scheduler drops the words where a node takes the pod
+        texts = view.texts(pod, judged, numbers, asks_nodes=not found.passed)
+        pairs = list(zip(names, texts, strict=True))
+        found.failed.update(compress(pairs, helps.tolist()))
+        found.unresolvable.update(compress(pairs, (~helps).tolist()))
+
+    def _victims(
+        self, pod: WatchedPod, member: ExactMember, chosen: Sequence[str], budgets: Sequence[Budget]
+    ) -> tuple[list[str], int | None] | None:
+        """Return the pods to evict from a node, and the violations of budgets; None if evictions do not help.
+
+        What the scheduler has chosen stays where a pod asks for more than resources, or more than these is in its way.
+        """
+        there = {one.pod.uid: one for one in member.pods.values()}
+        rules = rules_of(there.values(), budgets)
+        kept = [there[uid].pod for uid in chosen if uid in there] if pod.is_particular else []
+        less = [one.pod for one in there.values() if one.priority < pod.priority and one.pod not in kept]
+        found = fewest_victims(without(member.node, kept), pod.pod, less, rules)
+        if found is None:
+            return None
+        going = [*kept, *found]
+        return ([one.uid for one in going], rules.violations(going)) if going else (list(chosen), None)
+
+
+def _forget_oldest(known: OrderedDict[Any, Any], most: int = _REMEMBERED) -> None:
+    while len(known) > most:
+        known.popitem(last=False)

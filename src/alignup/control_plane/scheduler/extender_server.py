@@ -1,0 +1,332 @@
+"""Serves the scheduler extender over HTTP: `/filter`, `/prioritize`, `/preempt`, `/bind`, `/healthz`, `/metrics`.
+
+Answers come from `extender_answers` beside this module, JSON from `extender_wire`. A body that cannot be read gets a
+status of 4xx. A question that cannot be answered now gets an answer with an error, which the scheduler shows in the
+pod's condition. `docs/security.md` says who is believed. Needs the extra `cluster`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import asynccontextmanager
+from io import BytesIO
+from multiprocessing import get_context
+from typing import Any, Final, TypeVar
+
+import msgspec
+from aiohttp import web
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from alignup.control_plane.scheduler import extender_wire as wire
+from alignup.control_plane.scheduler.extender_service import NOT_LISTED, Extender
+from alignup.control_plane.scheduler.members import ExactMember
+from alignup.errors import AlignupError, InputError, one_line
+
+_Args = TypeVar("_Args")
+
+LARGEST_QUESTION: Final = 64 << 20
+"""Bytes: 10,000 nodes need 3 MiB by name, and 60 MiB where the scheduler sends them whole, without their images."""
+_LARGEST_IN_SUM: Final = 4 * LARGEST_QUESTION
+"""Bytes of all questions that are being received or answered."""
+_LARGE: Final = 256 << 10
+"""Bytes from which on questions are decoded in a process of its own, and answered one at a time."""
+_MOST_MEMORY: Final = 3 << 29
+"""Bytes that this process may have."""
+_NODES_AT_ONCE: Final = 10
+"""Nodes whose victims are found before other questions, such as /healthz, are answered."""
+_TURNS: Final = 8
+"""Turns of the event loop between two parts of an answer."""
+_BODY_SECONDS: Final = 10.0
+_SHOWN_LETTERS: Final = 80
+_JSON: Final = "application/json"
+_NO_BINDING: Final = "binding is for callers with a certificate: see --client-ca and --insecure-bind"
+_BUCKETS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0)
+
+
+class _Counts:
+    """What `/metrics` shows."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.seconds = Histogram(
+            "alignup_extender_request_seconds", "Time to answer.", ["verb"], buckets=_BUCKETS, registry=self.registry
+        )
+        refused = Counter(
+            "alignup_extender_refused_nodes", "Nodes refused for a pod.", ["resolvable"], registry=self.registry
+        )
+        # made now: Prometheus sees no increase in a series that begins with 1
+        self.resolvable, self.unresolvable = refused.labels("yes"), refused.labels("no")
+        self.errors = Counter("alignup_extender_errors", "Questions without answer.", ["verb"], registry=self.registry)
+        self.nodes = Gauge("alignup_extender_nodes", "Nodes known.", ["known_by"], registry=self.registry)
+        self.pods = Gauge("alignup_extender_pods", "Bound pods known.", registry=self.registry)
+        self.waiting = Gauge("alignup_extender_waiting_pods", "Pods that no node could take.", registry=self.registry)
+        self.ends = Gauge(
+            "alignup_extender_certificate_end_seconds",
+            "When a certificate ends, in seconds since 1970.",
+            ["of"],
+            registry=self.registry,
+        )
+        self.lists = Gauge("alignup_extender_lists", "Lists of all objects so far.", registry=self.registry)
+
+
+class _Handlers:
+    """Answers requests."""
+
+    def __init__(
+        self, extender: Extender, *, needs_certificate: bool, binds: bool, ends: Callable[[], Mapping[str, float]]
+    ) -> None:
+        self._ends = ends
+        self._extender, self._answers = extender, extender.answers
+        self._needs_certificate, self._binds = needs_certificate, binds
+        self._counts, self._bodies, self._reader = _Counts(), _Bodies(), _Reader()
+        self._evaluating = asyncio.Lock()
+
+    async def filter(self, args: wire.ExtenderArgs) -> bytes:
+        """Answer `/filter`."""
+        found = self._answers.filter(self._extender.read(args.pod), args.names, self._extender.clock())
+        self._extender.tell(args.pod.metadata, found)
+        self._counts.resolvable.inc(len(found.failed))
+        self._counts.unresolvable.inc(len(found.unresolvable))
+        if args.node_names is None:
+            await _let_others()  # whole nodes take as long to write
+        return wire.encode_filtered(found, args)
+
+    async def prioritize(self, args: wire.ExtenderArgs) -> bytes:
+        """Answer `/prioritize`."""
+        names = args.names
+        return wire.encode_scores(names, self._answers.prioritize(self._extender.read(args.pod), names))
+
+    async def preempt(self, args: wire.PreemptionArgs) -> bytes:
+        """Answer `/preempt`."""
+        budgets = await self._extender.budgets()
+        pod, nodes = self._extender.read(args.pod), list(args.by_node.items())
+        told: dict[str, Any] = {}
+        for start in range(0, len(nodes), _NODES_AT_ONCE):
+            some = dict(nodes[start : start + _NODES_AT_ONCE])
+            victims = {name: one.uids for name, one in some.items()}
+            told |= wire.victims_as_json(self._answers.preempt(pod, victims, budgets), some)
+            await _let_others()
+        return wire.encode_preemption(told)
+
+    async def evaluate(self, args: wire.Batch) -> bytes:
+        """Answer `/evaluate`."""
+        async with self._evaluating:
+            known = self._answers.known_nodes()
+            text = BytesIO()
+            text.write(msgspec.json.encode(known)[:-1] + b',"pods":[')
+            for number, pod in enumerate(args.pods):
+                found = self._answers.evaluate(self._extender.read(pod).pod, known["nodes"])
+                text.write(b"," * (number > 0) + msgspec.json.encode(found))
+                await _let_others()
+            text.write(b"]}")
+            return text.getvalue()
+
+    async def bind(self, args: wire.Binding) -> bytes:
+        """Answer `/bind`."""
+        return wire.encode_error(await self._extender.bind(args))
+
+    async def health(self, _request: web.Request) -> web.Response:
+        """Answer `/healthz`: whether the whole cluster has been seen, be it as a standby."""
+        ready = self._extender.is_synced
+        return web.Response(text="ok" if ready else NOT_LISTED, status=200 if ready else 503)
+
+    async def metrics(self, _request: web.Request) -> web.Response:
+        """Answer `/metrics`."""
+        state, counts = self._extender.state, self._counts
+        exact = sum(isinstance(one, ExactMember) for one in state.members.values())
+        counts.nodes.labels("holdings").set(exact)
+        counts.nodes.labels("amounts").set(len(state.members) - exact)
+        for of, moment in self._ends().items():
+            counts.ends.labels(of).set(moment)
+        counts.pods.set(len(state.pods))
+        counts.waiting.set(len(self._answers.waiting))
+        counts.lists.set(sum(follower.lists for follower in self._extender.followers))
+        return web.Response(body=generate_latest(counts.registry), content_type="text/plain")
+
+    async def close(self, _app: web.Application) -> None:
+        """End what the answers needed."""
+        self._reader.close()
+
+    def handler(
+        self, verb: str, decode: Callable[[bytes], _Args], answer: Callable[[_Args], Awaitable[bytes]]
+    ) -> Callable[[web.Request], Awaitable[web.Response]]:
+        """Return a handler of aiohttp for one verb: the caller is checked, then the question, then what is known."""
+        # shown from the start: the first question would be no increase otherwise
+        seconds, errors = self._counts.seconds.labels(verb), self._counts.errors.labels(verb)
+
+        async def handle(request: web.Request) -> web.Response:
+            try:
+                self._check_caller(request)
+                async with self._bodies.of(request) as body:
+                    start = time.perf_counter()
+                    text = await self._answered(verb, await self._reader.read(decode, body), answer)
+            except web.HTTPException:
+                errors.inc()
+                raise
+            seconds.observe(time.perf_counter() - start)
+            return web.Response(body=text if len(text) < _LARGE else _in_pieces(text), content_type=_JSON)
+
+        return handle
+
+    async def _answered(self, verb: str, args: _Args, answer: Callable[[_Args], Awaitable[bytes]]) -> bytes:
+        """Return the answer to a question.
+
+        Raises:
+            HTTPException: the error cannot be said in an answer of this verb.
+        """
+        try:
+            if verb == "bind" and not self._binds:
+                raise web.HTTPForbidden(text=_NO_BINDING)
+            self._extender.check_ready()
+            return await answer(args)
+        except AlignupError as error:
+            if verb in {"prioritize", "preempt", "evaluate"}:  # their answers have no place for an error
+                kind = web.HTTPBadRequest if isinstance(error, InputError) else web.HTTPServiceUnavailable
+                raise kind(text=str(error)) from error
+            self._counts.errors.labels(verb).inc()
+            return wire.encode_error(str(error))
+
+    def _check_caller(self, request: web.Request) -> None:
+        """Check that the caller has shown a certificate, where one is asked for: TLS has verified it."""
+        transport = request.transport
+        if self._needs_certificate and not (transport and transport.get_extra_info("peercert")):
+            raise web.HTTPForbidden(text="a client certificate is needed")
+
+
+async def _let_others() -> None:
+    """Let others be answered: one who has just connected needs some turns of the loop."""
+    for _ in range(_TURNS):
+        await asyncio.sleep(0)
+
+
+async def _in_pieces(text: bytes) -> AsyncIterator[bytes]:
+    """Yield an answer piece by piece: a client that reads as fast as it comes must not keep the process."""
+    for start in range(0, len(text), _LARGE):
+        yield text[start : start + _LARGE]
+        await _let_others()
+
+
+class _Reader:
+    """Decodes questions: large ones in a process of its own, since each takes the interpreter for up to seconds."""
+
+    def __init__(self) -> None:
+        self._process: ProcessPoolExecutor | None = None
+
+    async def read(self, decode: Callable[[bytes], _Args], body: bytes) -> _Args:
+        """Return a question.
+
+        Raises:
+            HTTPException: it cannot be read.
+        """
+        try:
+            if len(body) < _LARGE:
+                return decode(body)
+            if self._process is None:
+                self._process = ProcessPoolExecutor(1, get_context("spawn"), wire.begin_process, (_MOST_MEMORY,))
+            return await asyncio.get_running_loop().run_in_executor(self._process, decode, body)
+        except InputError as error:
+            raise web.HTTPBadRequest(text=str(error)) from error
+        except MemoryError as error:
+            raise _too_long(len(body)) from error
+        except BrokenProcessPool as error:
+            self.close()
+            raise web.HTTPServiceUnavailable(text="the process that reads large questions has ended") from error
+
+    def close(self) -> None:
+        """End the process, if there is one."""
+        if self._process is not None:
+            self._process.shutdown(wait=False, cancel_futures=True)
+            self._process = None
+
+
+class _Bodies:
+    """Receives bodies within bounds of size, in one and in total, and of time."""
+
+    def __init__(self) -> None:
+        self._held = 0
+        self._large = asyncio.Lock()
+
+    @asynccontextmanager
+    async def of(self, request: web.Request) -> AsyncIterator[bytes]:
+        """Yield the body of a request.
+
+        Raises:
+            HTTPException: it is packed, too long, too slow, ends too early, or others leave no room for it.
+        """
+        encoding = request.headers.get("Content-Encoding", "identity")
+        if encoding != "identity":  # no scheduler packs its questions, and a small packed body can be a huge one
+            raise web.HTTPUnsupportedMediaType(
+                text=f"Content-Encoding {one_line(encoding[:_SHOWN_LETTERS])} is not supported"
+            )
+        if (request.content_length or 0) > LARGEST_QUESTION:
+            raise _too_long(request.content_length or 0)
+        received = BytesIO()
+        try:
+            await self._receive(request, received)
+            body = received.getvalue()
+            if len(body) < _LARGE:
+                yield body
+            else:
+                async with self._large:
+                    yield body
+        finally:
+            self._held -= received.tell()
+
+    async def _receive(self, request: web.Request, received: BytesIO) -> None:
+        """Receive a body.
+
+        Raises:
+            HTTPException: as for `of`.
+        """
+        try:
+            async with asyncio.timeout(_BODY_SECONDS):
+                async for part in request.content.iter_any():
+                    self._held += received.write(part)
+                    if received.tell() > LARGEST_QUESTION:
+                        raise _too_long(received.tell())
+                    if self._held > _LARGEST_IN_SUM:
+                        raise web.HTTPServiceUnavailable(text="other questions leave no room for this one")
+        except TimeoutError as error:
+            raise web.HTTPRequestTimeout(
+                text=f"the body was not whole within {_BODY_SECONDS:g} seconds", headers={"Connection": "close"}
+            ) from error
+        except (ConnectionError, web.RequestPayloadError) as error:
+            raise web.HTTPBadRequest(text="the body ended early") from error
+
+
+def _too_long(length: int) -> web.HTTPException:
+    return web.HTTPRequestEntityTooLarge(
+        LARGEST_QUESTION, length, text=f"the body has {length} bytes or more: at most {LARGEST_QUESTION} are read"
+    )
+
+
+def make_app(
+    extender: Extender,
+    *,
+    needs_certificate: bool = False,
+    binds: bool = True,
+    ends: Callable[[], Mapping[str, float]] = dict,
+) -> web.Application:
+    """Return the application that serves an extender.
+
+    Args:
+        extender: the extender.
+        needs_certificate: answer questions only over connections on which TLS has verified the client.
+        binds: answer `/bind`.
+        ends: says when certificates end, for `/metrics`.
+    """
+    handlers = _Handlers(extender, needs_certificate=needs_certificate, binds=binds, ends=ends)
+    app = web.Application(client_max_size=LARGEST_QUESTION)
+    app.router.add_post("/filter", handlers.handler("filter", wire.decode_args, handlers.filter))
+    app.router.add_post("/prioritize", handlers.handler("prioritize", wire.decode_args, handlers.prioritize))
+    app.router.add_post("/preempt", handlers.handler("preempt", wire.decode_preemption, handlers.preempt))
+    app.router.add_post("/evaluate", handlers.handler("evaluate", wire.decode_batch, handlers.evaluate))
+    app.router.add_post("/bind", handlers.handler("bind", wire.decode_binding, handlers.bind))
+    app.router.add_get("/healthz", handlers.health)
+    app.router.add_get("/metrics", handlers.metrics)
+    app.on_cleanup.append(handlers.close)
+    return app

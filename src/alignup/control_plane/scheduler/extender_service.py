@@ -1,0 +1,281 @@
+"""The scheduler extender: watches an API server, keeps the state, binds pods, and wakes those that were refused.
+
+HTTP is spoken by `alignup.control_plane.scheduler.extender_server`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakValueDictionary
+
+from alignup.claims.read import read_claim, read_class, read_slice
+from alignup.control_plane.api_server import api_client, objects
+from alignup.control_plane.api_server.watch import Calls, Follower, list_objects
+from alignup.errors import AlignupError, warn
+from alignup.kubelet.node_resource_topology.report import Report, decode_report
+from alignup.kubernetes.pod import Pod
+from alignup.records import replace
+from alignup.text.json_text import decode_json
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    import msgspec
+
+    from alignup.control_plane.api_server.leader import Leader
+    from alignup.control_plane.scheduler.extender_answers import Answers, Filtered
+    from alignup.control_plane.scheduler.extender_wire import Binding
+
+WOKEN: Final = "alignup.dev/woken-at"
+"""The annotation of a Node that is set when a refused pod may fit there; schedulers try their pods again then."""
+
+BOUND_PODS: Final = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
+NOT_LISTED: Final = "alignup has not listed the whole cluster yet"
+_WAKE_SECONDS: Final = 0.25
+_TICK_SECONDS: Final = 5.0
+_TERM_SECONDS: Final = 0.05
+_MOST_TOLD: Final = 10_000
+
+
+def _decoded(read: Callable[[object, str], object], data: msgspec.Raw) -> Any:
+    return read(decode_json(data, "an object"), "it")
+
+
+class Extender:
+    """Everything but HTTP.
+
+    Args:
+        api: the API server.
+        answers: about the state that is kept here.
+        synced: called once, when all objects were listed.
+        clock: seconds that never go back.
+        leader: questions are answered only while it leads; None: always.
+        led: awaited when this extender has begun to lead and has seen all that others have bound.
+        writes_events: write an Event on each pod of which the causes of refusal have changed.
+    """
+
+    def __init__(
+        self,
+        api: api_client.Api,
+        answers: Answers,
+        *,
+        synced: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+        leader: Leader | None = None,
+        led: Callable[[], Awaitable[None]] | None = None,
+        writes_events: bool = True,
+    ) -> None:
+        self.api, self.answers, self.clock = api, answers, clock
+        self.state = state = answers.state
+        self._leader, self._led, self._term = leader, led, 0
+        self._synced = synced
+        # by node, while a binding to it is under way or waits
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._writes_events = writes_events
+        self._told: OrderedDict[str, frozenset[str]] = OrderedDict()
+        self._events: asyncio.Queue[tuple[objects.Metadata, str]] = asyncio.Queue(api_client.MOST_EVENTS)
+        self.read = objects.PodReader().read
+        nodes: Calls[objects.NodeObject] = Calls(
+            lambda found: state.nodes_listed({one.metadata.name: one.metadata.labels or {} for one in found}),
+            lambda one: state.node_seen(one.metadata.name, one.metadata.labels or {}),
+            lambda one: state.node_gone(one.metadata.name),
+        )
+        pods: Calls[objects.WatchedPod] = Calls(
+            lambda found: state.pods_listed([one for one in found if one.node], clock(), self.followers[1].list_began),
+            self._pod_seen,
+            self._pod_gone,
+        )
+        reports: Calls[Report] = Calls(
+            lambda found: state.reports_listed(found, clock()),
+            lambda one: state.report_seen(one, clock()),
+            lambda one: state.report_gone(one.name),
+        )
+        follow = partial(Follower, api, clock=clock)
+        self.followers: tuple[Follower[Any], ...] = (
+            follow(api_client.NODES, objects.decode_node, nodes),
+            follow(api_client.PODS, self._decode, pods, query=BOUND_PODS),
+            follow(api_client.TOPOLOGIES, decode_report, reports),
+            *(
+                follow(f"{api_client.CLAIMS}/{kind}", partial(_decoded, read), sink, is_optional=True)
+                for kind, read, sink in (
+                    ("resourceslices", read_slice, state.claims.slices),
+                    ("deviceclasses", read_class, state.claims.classes),
+                    ("resourceclaims", read_claim, state.claims.claims),
+                )
+            ),
+        )
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether all objects were listed once."""
+        return all(follower.synced.is_set() for follower in self.followers)
+
+    def check_ready(self) -> None:
+        """Check that questions can be answered: all objects are listed, and this extender leads.
+
+        Raises:
+            AlignupError: they cannot be yet.
+        """
+        if not self.is_synced:
+            raise AlignupError(NOT_LISTED)
+        if self._leader is not None and not self._leader.leads:
+            raise AlignupError(f"this extender stands by: {self._leader.holder or 'nobody'} leads")
+        if self._leader is not None and self._leader.term != self._term:
+            raise AlignupError("this extender has just begun to lead, and lists what was bound before")
+
+    def _decode(self, data: bytes | msgspec.Raw) -> objects.WatchedPod:
+        """Return the record of a Pod in JSON; one that cannot be read asks for nothing, with a warning."""
+        found = objects.decode_pod(data)
+        try:
+            return self.read(found)
+        except AlignupError as error:
+            metadata = found.metadata
+            warn(f"the requests of pod {metadata.namespaced_name} are ignored: {error}")
+            node = "" if found.has_ended else found.spec.node_name
+            return objects.WatchedPod(Pod(metadata.uid, metadata.name, metadata.namespace), node=node)
+
+    def _pod_seen(self, found: objects.WatchedPod) -> None:
+        if not found.node:
+            self._pod_gone(found)
+            return
+        self.state.pod_seen(found, self.clock())
+        self.answers.forget(found.pod.uid)
+
+    def _pod_gone(self, found: objects.WatchedPod) -> None:
+        self.state.pod_gone(found.pod.uid, self.clock())
+        self.answers.forget(found.pod.uid)
+
+    async def run(self) -> None:
+        """Follow the cluster until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for follower in self.followers:
+                tasks.create_task(follower.run())
+            tasks.create_task(self._say_synced())
+            tasks.create_task(self._tick())
+            tasks.create_task(self._wake())
+            tasks.create_task(self._write_events())
+            if self._leader is not None:
+                tasks.create_task(self._leader.run())
+                tasks.create_task(self._follow_terms(self._leader))
+
+    async def bind(self, binding: Binding) -> str:
+        """Bind a pod to a node if the node can still take it; return what went wrong, empty if nothing did.
+
+        Other pods may have been bound between the scheduler's question and its choice: it asks for the next pod while
+        the last one is still being bound. Pods are bound to one node one after another: its kubelet admits them in
+        the order in which the server took the bindings, which is that of the answers only if one waits for the other.
+        """
+        async with self._turns.setdefault(binding.node, asyncio.Lock()):
+            try:
+                pod = self.answers.asked.get(binding.uid) or await self._fetch(binding)
+                self.check_ready()  # this process may have waited, or been stopped, since it was asked
+                if self.state.pods.get(binding.uid) is None:
+                    if not self.answers.admits(pod, binding.node):
+                        return f"NUMA: node {binding.node} can no longer take the pod"
+                    self.state.assume(replace(pod, node=binding.node), self.clock())
+                await self._send(binding)
+                self.state.assumed_rightly(binding.uid, self.clock())
+            except api_client.ApiError as error:
+                return await self._after(binding, error)
+        self.answers.forget(binding.uid)
+        return ""
+
+    async def _after(self, binding: Binding, error: api_client.ApiError) -> str:
+        """Return what went wrong with a binding, empty if it was done all the same and only its answer got lost."""
+        try:
+            found = await self._fetch(binding)
+        except AlignupError:  # no answer, or not with a pod
+            found = None
+        if found is None or not found.node or found.pod.uid != binding.uid:
+            self.state.pod_gone(binding.uid, self.clock())
+            return str(error)
+        self.state.pod_seen(found, self.clock())
+        return "" if found.node == binding.node else str(error)
+
+    async def _send(self, binding: Binding) -> None:
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": binding.name, "namespace": binding.namespace, "uid": binding.uid},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": binding.node},
+        }
+        path = api_client.pod_path(binding.namespace, binding.name, api_client.BINDING)
+        # that of a leader ends before another one can have listed what is bound
+        seconds = None if self._leader is None else self._leader.terms.lease - self._leader.terms.renew
+        await self.api.request("POST", path, body, seconds=seconds)
+
+    async def _fetch(self, binding: Binding) -> objects.WatchedPod:
+        return self._decode(await self.api.request("GET", api_client.pod_path(binding.namespace, binding.name)))
+
+    def tell(self, pod: objects.Metadata, found: Filtered) -> None:
+        """Write an Event on a pod that no node takes, soon, if the causes are others than the last time."""
+        if found.passed or not self._writes_events:
+            return
+        causes, sentence = found.words()
+        if causes and self._told.get(pod.uid) != causes and not self._events.full():
+            self._told[pod.uid] = causes
+            self._told.move_to_end(pod.uid)
+            if len(self._told) > _MOST_TOLD:
+                self._told.popitem(last=False)
+            self._events.put_nowait((pod, sentence))
+
+    async def _write_events(self) -> None:
+        while True:
+            pod, sentence = await self._events.get()
+            try:
+                await api_client.write_event(self.api, pod, "NotAligned", sentence, "alignup-extender")
+            except api_client.ApiError as error:
+                self.api.complain(str(error))
+            await asyncio.sleep(api_client.EVENT_SECONDS)
+
+    async def budgets(self) -> list[objects.Budget]:
+        """Return the disruption budgets as they are now; none, and a complaint, where they cannot be had."""
+        try:
+            return [objects.decode_budget(one) async for one in list_objects(self.api, api_client.BUDGETS)]
+        except AlignupError as error:
+            self.api.complain(f"no disruption budgets are known: {error}")
+            return []
+
+    async def _say_synced(self) -> None:
+        for follower in self.followers:
+            await follower.synced.wait()
+        self._synced()
+
+    async def _follow_terms(self, leader: Leader) -> None:
+        """List again, at the beginning of each term, what earlier leaders may have bound at last."""
+        while True:
+            await asyncio.sleep(_TERM_SECONDS)
+            term = leader.term
+            if term != self._term and leader.leads and self.is_synced:
+                await self.followers[1].list_again()
+                self._term = term
+                if self._led is not None:
+                    try:
+                        await self._led()
+                    except AlignupError as error:
+                        self.api.complain(str(error))
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK_SECONDS)
+            self.state.tick(self.clock())
+
+    async def _wake(self) -> None:
+        """Let schedulers try refused pods again when more fits on a node than before."""
+        while True:
+            await asyncio.sleep(_WAKE_SECONDS)
+            if self._leader is not None and not self._leader.leads:
+                continue
+            name = self.answers.woken(self.clock())
+            if not name:
+                continue
+            body = {"metadata": {"annotations": {WOKEN: api_client.now(precise=True)}}}
+            try:
+                await self.api.request("PATCH", api_client.object_path(api_client.NODES, name), body)
+            except api_client.ApiError as error:
+                self.api.complain(str(error))
+                self.state.changed.add(name)

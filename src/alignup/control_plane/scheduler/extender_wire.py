@@ -1,0 +1,295 @@
+"""The JSON of a scheduler extender (`k8s.io/kube-scheduler/extender/v1`): decodes questions, encodes answers.
+
+Keys are capitalised, as Go names fields; they are read without regard to case, as Go reads them. Nodes that come as
+whole objects go back as they came.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import resource
+import signal
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+
+from alignup.control_plane.api_server.objects import Metadata, NodeObject, PodObject
+from alignup.errors import InputError
+from alignup.text.json_text import check_levels, decode_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from alignup.control_plane.scheduler.extender_answers import Filtered
+
+_T = TypeVar("_T", bound=msgspec.Struct)
+
+
+class _NodeList(msgspec.Struct, gc=False):
+    items: list[msgspec.Raw] | None = None
+
+
+class ExtenderArgs(msgspec.Struct, rename="pascal", gc=False):
+    """The question of `filter` and `prioritize`."""
+
+    pod: PodObject
+    nodes: _NodeList | None = None
+    node_names: list[str] | None = None
+    objects: dict[str, msgspec.Raw] = {}
+    """By name, the whole nodes, where these were sent; no key of the question."""
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the nodes asked for."""
+        return list(self.objects) if self.node_names is None else self.node_names
+
+
+class _Victim(msgspec.Struct, gc=False):
+    """A pod that comes by its uid, or whole."""
+
+    uid: str = msgspec.field(name="UID", default="")
+    metadata: Metadata = msgspec.field(default_factory=Metadata)
+
+
+class Victims(msgspec.Struct, gc=False):
+    """What the scheduler would evict from a node."""
+
+    pods: list[_Victim] | None = msgspec.field(name="Pods", default=None)
+    violations: int = msgspec.field(name="NumPDBViolations", default=0)
+
+    @property
+    def uids(self) -> list[str]:
+        """The uid of each pod."""
+        return [one.uid or one.metadata.uid for one in self.pods or ()]
+
+
+class PreemptionArgs(msgspec.Struct, rename="pascal", gc=False):
+    """The question of `preempt`."""
+
+    pod: PodObject
+    node_name_to_victims: dict[str, Victims] | None = None
+    node_name_to_meta_victims: dict[str, Victims] | None = None
+
+    @property
+    def by_node(self) -> Mapping[str, Victims]:
+        """What the scheduler would evict from each node."""
+        return self.node_name_to_meta_victims or self.node_name_to_victims or {}
+
+
+class Batch(msgspec.Struct, gc=False):
+    """The question of `evaluate`, which is ours: any number of pods, for all nodes."""
+
+    pods: list[PodObject]
+
+
+class Binding(msgspec.Struct, gc=False):
+    """The question of `bind`."""
+
+    name: str = msgspec.field(name="PodName")
+    namespace: str = msgspec.field(name="PodNamespace")
+    uid: str = msgspec.field(name="PodUID")
+    node: str = msgspec.field(name="Node")
+
+
+class _HostPriority(msgspec.Struct, rename="pascal", gc=False):
+    host: str
+    score: int
+
+
+MOST_NAMES: Final = 20_000
+"""Nodes in a question, twice as many as clusters are made for, or victims on one of them."""
+MOST_PODS: Final = 1000
+"""Pods in a question of `evaluate`."""
+_MOST_VICTIMS: Final = 5 * MOST_NAMES
+"""In a question."""
+LARGEST_POD: Final = 2 << 20
+"""Bytes: an API server stores objects of 1.5 MiB at most."""
+LARGEST_REQUESTS: Final = 256 << 10
+"""Bytes of a pod's containers, as far as they are read: their names and resources; and of its claims."""
+_GO_KEYS: Final = {
+    key.lower(): key
+    for key in (
+        *("Pod", "Nodes", "NodeNames", "NodeNameToVictims", "NodeNameToMetaVictims", "Pods", "NumPDBViolations"),
+        *("UID", "PodName", "PodNamespace", "PodUID", "Node"),
+    )
+}
+_NOT_DECODED: Final = (msgspec.MsgspecError, UnicodeError)
+_PR_SET_PDEATHSIG: Final = 1
+_ENCODE: Final = msgspec.json.Encoder().encode
+_AnyKeys = dict[str, msgspec.Raw]
+
+
+def begin_process(memory: int) -> None:
+    """Prepare a process that decodes for another one: it has so many bytes, and ends with that one."""
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def decode_args(data: bytes) -> ExtenderArgs:
+    """Return the question of `filter` or `prioritize`.
+
+    Raises:
+        InputError: it is none, or of too many nodes.
+    """
+    found = _decoded(data, ExtenderArgs, "ExtenderArgs", lambda args: args.node_names is None and args.nodes is None)
+    _check_requests(found.pod)
+    items = (found.nodes.items if found.nodes else None) or ()
+    _check_count("nodes", max(len(found.node_names or ()), len(items)))
+    if found.node_names is None:
+        found.objects = {decode_json(item, "a Node", "Nodes.items", NodeObject).metadata.name: item for item in items}
+    return found
+
+
+def decode_preemption(data: bytes) -> PreemptionArgs:
+    """Return the question of `preempt`.
+
+    Raises:
+        InputError: it is none, or of too many nodes or victims.
+    """
+    found = _decoded(
+        data, PreemptionArgs, "ExtenderPreemptionArgs", lambda args: not any(one.uids for one in args.by_node.values())
+    )
+    _check_requests(found.pod)
+    counts = [len(one.pods or ()) for one in found.by_node.values()]
+    _check_count("nodes", len(counts))
+    _check_count("victims of a node", max(counts, default=0))
+    _check_count("victims", sum(counts), _MOST_VICTIMS)
+    return found
+
+
+def decode_batch(data: bytes) -> Batch:
+    """Return the question of `evaluate`.
+
+    Raises:
+        InputError: it is none, or of too many pods.
+    """
+    found = decode_json(data, 'a JSON object with "pods"', kind=Batch)
+    _check_count("pods", len(found.pods), MOST_PODS)
+    for pod in found.pods:
+        _check_requests(pod)
+    return found
+
+
+def decode_binding(data: bytes) -> Binding:
+    """Return the question of `bind`.
+
+    Raises:
+        InputError: it is none.
+    """
+    return _decoded(data, Binding, "ExtenderBindingArgs", lambda _: False)
+
+
+def _check_count(what: str, count: int, most: int = MOST_NAMES) -> None:
+    if count > most:
+        raise InputError(f"{count} {what} are more than the {most} allowed")
+
+
+def _check_requests(pod: PodObject) -> None:
+    spec = pod.spec
+    size = len(_ENCODE((spec.containers, spec.init_containers, spec.resources)))
+    _check_count("bytes of a pod's containers and their resources", size, LARGEST_REQUESTS)
+    size = len(_ENCODE((spec.resource_claims, pod.status.resource_claim_statuses)))
+    _check_count("bytes of a pod's claims", size, LARGEST_REQUESTS)
+
+
+def _check_parts(data: bytes) -> None:
+    """Refuse a large question that would be decoded into what takes much longer, and far more memory, than it is worth.
+
+    Raises:
+        InputError: the pod is larger than any, or there are too many names.
+        MsgspecError: it is no JSON object.
+    """
+    for key, value in msgspec.json.decode(data, type=_AnyKeys).items():
+        text = memoryview(value)
+        if key.lower() == "pod":
+            _check_count("bytes of a pod", len(text), LARGEST_POD)
+        elif key.lower() == "nodenames":
+            # a name has no commas
+            _check_count("nodes", bytes(text).count(b",") + 1)
+
+
+def _decoded(data: bytes, kind: type[_T], name: str, lacks_all: Callable[[_T], bool]) -> _T:
+    """Return the decoded question, with keys of any case.
+
+    Args:
+        data: the body.
+        kind: of the question, with keys in Go's case.
+        name: of that, in Go.
+        lacks_all: whether a question asks about nothing, as one does whose keys are in another case.
+    """
+    expected = f"the JSON of {name}"
+    check_levels(data, expected)
+    try:
+        if len(data) > LARGEST_POD:
+            _check_parts(data)
+        found = msgspec.json.decode(data, type=kind)
+        if not lacks_all(found):
+            return found
+    except _NOT_DECODED as error:
+        found, why = None, str(error)
+    try:
+        recased = msgspec.json.encode(_recased(msgspec.json.decode(data, type=_AnyKeys)))
+        return msgspec.json.decode(recased, type=kind)
+    except _NOT_DECODED as error:
+        if found is None:
+            raise InputError(f"expected {expected}: {why}") from error
+        return found
+
+
+def _recased(fields: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
+    """Return the fields of a question with the keys in Go's case, those of victims too."""
+    found: dict[str, Any] = _in_go_case(fields)
+    for key in ("NodeNameToVictims", "NodeNameToMetaVictims"):
+        by_node = msgspec.json.decode(found.get(key, b"null"), type=dict[str, dict[str, Any]] | None)
+        found[key] = None if by_node is None else {name: _in_go_case(one) for name, one in by_node.items()}
+        for one in (found[key] or {}).values():
+            if isinstance(one.get("Pods"), list):
+                one["Pods"] = [_in_go_case(pod) if isinstance(pod, dict) else pod for pod in one["Pods"]]
+    return found
+
+
+def _in_go_case(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {_GO_KEYS.get(key.lower(), key): value for key, value in fields.items()}
+
+
+def encode_filtered(found: Filtered, args: ExtenderArgs) -> bytes:
+    """Return the answer of `filter`; whole nodes if these were sent."""
+    answer: dict[str, Any] = {
+        "FailedNodes": found.failed,
+        "FailedAndUnresolvableNodes": found.unresolvable,
+        "Error": "",
+    }
+    if args.node_names is not None:
+        answer["NodeNames"] = found.passed
+    else:
+        answer["Nodes"] = {"metadata": {}, "items": [args.objects[name] for name in found.passed]}
+    return _ENCODE(answer)
+
+
+def encode_error(message: str) -> bytes:
+    """Return the answer of `bind`, empty: it is done; and that of `filter` to a question that cannot be answered."""
+    return msgspec.json.encode({"Error": message})
+
+
+def encode_scores(names: Sequence[str], scores: Sequence[int]) -> bytes:
+    """Return the answer of `prioritize`: the score of each name."""
+    return msgspec.json.encode(list(map(_HostPriority, names, scores)))
+
+
+def victims_as_json(
+    victims: Mapping[str, tuple[list[str], int | None]], asked: Mapping[str, Victims]
+) -> dict[str, Any]:
+    """Return what the answer of `preempt` says of some nodes; violations that are not known are those asked about."""
+    return {
+        name: {
+            "Pods": [{"UID": uid} for uid in uids],
+            "NumPDBViolations": asked[name].violations if violations is None else violations,
+        }
+        for name, (uids, violations) in victims.items()
+    }
+
+
+def encode_preemption(told: Mapping[str, Any]) -> bytes:
+    """Return the answer of `preempt`, by node what `victims_as_json` returns."""
+    return _ENCODE({"NodeNameToMetaVictims": told})

@@ -1,0 +1,541 @@
+"""The state of a watched cluster: takes in what happened to nodes and pods, and judges a pod on all nodes at once.
+
+Pure and synchronous: events come as calls, time as an argument; nothing here reads a clock or a socket. `View` keeps
+two clusters in step with the members: of nodes that are known exactly, and of nodes that are known by amounts.
+Questions about the state are answered in `alignup.control_plane.scheduler.extender_answers`.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+import msgspec
+import numpy as np
+
+from alignup.claims.on_node import ClaimProvider
+from alignup.claims.read import Resources
+from alignup.cluster.cluster import Cluster, Evaluation
+from alignup.cluster.node_totals import demand_key
+from alignup.cluster.reasons import MOST_ASKED, Layouts, layouts_of, refusal_texts, short_cause
+from alignup.cluster.rows import NodeAmounts, row_of_amounts, row_of_node
+from alignup.control_plane.scheduler.members import AmountsMember, ExactMember, emptied
+from alignup.errors import AlignupError, warn
+from alignup.koordinator.effective import NODE_LABEL, pod_policy
+from alignup.kubelet.node_resource_topology.report import Description, Report, decode_holdings
+from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
+from alignup.kubernetes.node_object import NodeObject
+from alignup.node import Node
+from alignup.topology_manager.hints import TopologyHint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from alignup.claims.objects import Claim, DeviceClass, Slice
+    from alignup.control_plane.api_server.objects import WatchedPod
+    from alignup.core.amounts.board import Row
+    from alignup.kubernetes.pod import Pod
+
+_T = TypeVar("_T")
+SLOWEST_REPORT: Final = 60.0
+"""Seconds after which a pod that is gone, or bound, is taken to be in what its node reports, whatever that says."""
+
+
+LONGEST_BINDING: Final = 60.0
+"""Seconds after which a request to bind a pod has been answered or given up: requests wait for 30."""
+REPORT_DELAY: Final = 10.0
+"""Seconds after which a pod that was bound is in what its node reports, where no fingerprint tells."""
+
+
+class ClusterState:
+    """The nodes that report, and the pods that are bound to them.
+
+    Args:
+        strategy: the strategy by which an amounts-only node's placement of a pod is guessed.
+    """
+
+    def __init__(self, strategy: str = "least-numa-nodes") -> None:
+        self.view = View()
+        self.members: Mapping[str, Member] = self.view.members
+        """By name, the nodes of which something is known."""
+        self.strategy = strategy
+        self.changed: set[str] = set()
+        """Names of the nodes on which more may fit than before; cleared once they are dealt with."""
+        self.claims = WatchedClaims(self.changed.update)
+        self.uncertain: set[str] = set()
+        """Names of the nodes where the place of the last pods is not known."""
+        self._descriptions = Description()
+        self._reports: dict[str, Report] = {}
+        self._labels: dict[str, Mapping[str, str]] = {}
+        self.pods: dict[str, WatchedPod] = {}
+        """By uid, the pods that are bound."""
+        self.by_node: dict[str, dict[str, WatchedPod]] = {}
+        """By the name of a node, the pods that are bound to it, by uid, in the order of their binding."""
+        self.assumed: dict[str, float] = {}
+        """By uid, of pods that count as bound and were not seen so: a list begun later has them, or they are gone."""
+        self._unordered: dict[str, tuple[set[str], float]] = {}
+        """By node, the uids of pods whose order of binding is unknown, and since when they are known."""
+
+    # Pods.
+
+    def pod_seen(self, pod: WatchedPod, now: float) -> None:
+        """Take in a pod that is bound to a node and has not ended: it is new, changed, or learned of again."""
+        uid = pod.pod.uid
+        before = self.pods.get(uid)
+        if before is not None and before.node != pod.node:
+            self.pod_gone(uid, now)
+        self.assumed.pop(uid, None)
+        self._count(pod, now)
+
+    def pod_gone(self, uid: str, now: float) -> None:
+        """Take in that a pod has ended or was deleted; an unknown one is no error."""
+        pod = self.pods.pop(uid, None)
+        self.assumed.pop(uid, None)
+        if pod is None:
+            return
+        there = self.by_node[pod.node]
+        there.pop(uid, None)
+        if not there:
+            del self.by_node[pod.node]
+        member = self.members.get(pod.node)
+        if member is not None:
+            member.gone(uid, now)
+            self._note(member)
+
+    def assume(self, pod: WatchedPod, now: float) -> None:
+        """Count a pod as bound before the API server says so."""
+        self.assumed[pod.pod.uid] = now + LONGEST_BINDING
+        self._count(pod, now)
+
+    def assumed_rightly(self, uid: str, now: float) -> None:
+        """Take in that the API server has bound a pod, which was not seen so yet."""
+        if uid in self.assumed:
+            self.assumed[uid] = now
+
+    def pods_listed(self, pods: Iterable[WatchedPod], now: float, began: float | None = None) -> None:
+        """Take in all bound pods at one moment: those that are not among them are gone.
+
+        A pod that counts as bound may be missing in a list that `began` before its binding; None: now.
+
+        In which order new ones were bound is not known; where two of a node are not in its report yet, that matters.
+        """
+        there = {one.pod.uid: one for one in pods}
+        began = now if began is None else began
+        for uid in [uid for uid in self.pods if uid not in there and self.assumed.get(uid, float("-inf")) < began]:
+            self.pod_gone(uid, now)
+        fresh: dict[str, set[str]] = {}
+        for one in sorted(there.values(), key=lambda one: one.since):
+            before = self.pods.get(one.pod.uid)
+            if before is None:
+                fresh.setdefault(one.node, set()).add(one.pod.uid)
+            if before != one:
+                self.pod_seen(one, now)
+        for name, uids in fresh.items():
+            self._unordered[name] = uids | self._unordered.get(name, (set(), 0.0))[0], now
+            if name in self.members:
+                self._doubt(self.members[name])
+
+    def _count(self, pod: WatchedPod, now: float) -> None:
+        uid = pod.pod.uid
+        self.pods[uid] = pod
+        self.by_node.setdefault(pod.node, {})[uid] = pod
+        member = self.members.get(pod.node)
+        if isinstance(member, ExactMember):
+            member.bind(pod, now)
+            self._doubt(member)
+            self.view.touch(member.name)
+        elif member is not None:
+            mask = 0  # where it would place the pod: unknown
+            with suppress(AlignupError):
+                mask = self.view.affinity(pod.pod, pod.node, self.strategy)
+            member.bind(pod, mask, now)
+            self.view.refresh(member)
+
+    # Claims.
+
+    def meet(self, pod: Pod, name: str) -> bool | None:
+        """Return whether a node would place a pod near the devices of its claims; None: that cannot be told."""
+        member = self.members.get(name)
+        if not isinstance(member, ExactMember):
+            return None
+        try:
+            return self.claims.meet(pod, member.node, NodeObject(name, self._labels.get(name, {})))
+        except AlignupError:  # a claim that was not seen yet, or that the scheduler allocates otherwise
+            return None
+
+    # Nodes, and what they report.
+
+    def node_seen(self, name: str, labels: Mapping[str, str]) -> None:
+        """Take in a Node object; of its labels Koordinator's counts, and those by which it reaches devices."""
+        before = _own_labels(self._labels.get(name, {}))
+        self._labels[name] = labels
+        if name in self._reports and (_own_labels(labels) != before or name not in self.members):
+            self.report_seen(self._reports.pop(name), 0.0)  # as one that is new
+
+    def node_gone(self, name: str) -> None:
+        """Take in that a Node object was deleted."""
+        self._labels.pop(name, None)
+        self._drop(name)
+
+    def nodes_listed(self, nodes: Mapping[str, Mapping[str, str]]) -> None:
+        """Take in all Node objects at one moment, labels by name."""
+        for name in [name for name in self._labels if name not in nodes]:
+            self.node_gone(name)
+        for name, labels in nodes.items():
+            self.node_seen(name, labels)
+
+    def report_seen(self, report: Report, now: float) -> None:
+        """Take in a NodeResourceTopology object that is new or changed; one that cannot be read is warned of."""
+        before, member = self._reports.get(report.name), self.members.get(report.name)
+        self._reports[report.name] = report
+        try:
+            if before is None or member is None or before.description != report.description:
+                self._make(report)
+            elif before.text == report.text:
+                return
+            elif isinstance(member, ExactMember):
+                self._update_exact(member, report)
+            else:
+                known = report.fingerprint
+                covered = member.known_to(known) if known else member.older_than(now - REPORT_DELAY)
+                member.report(report.topology(), covered)
+                self._note(member)
+        except AlignupError as error:  # nothing is known of the node then
+            warn(f"what node {report.name} reports is ignored: {error}")
+            self._drop(report.name)
+
+    def report_gone(self, name: str) -> None:
+        """Take in that a NodeResourceTopology object was deleted: nothing is known of the node any more."""
+        self._reports.pop(name, None)
+        self._drop(name)
+
+    def reports_listed(self, reports: Iterable[Report], now: float) -> None:
+        """Take in all NodeResourceTopology objects at one moment."""
+        there = set()
+        for one in reports:
+            there.add(one.name)
+            self.report_seen(one, now)
+        for name in [name for name in self._reports if name not in there]:
+            self.report_gone(name)
+
+    def tick(self, now: float) -> None:
+        """Give up waiting for reports that should have come long ago."""
+        for name in [name for name, (_, since) in self._unordered.items() if since < now - SLOWEST_REPORT]:
+            del self._unordered[name]
+            if name in self.members:
+                self._doubt(self.members[name])
+        for member in self.members.values():
+            if isinstance(member, ExactMember):
+                if member.expire(now - SLOWEST_REPORT):
+                    self._note(member)
+            elif overdue := member.older_than(now - SLOWEST_REPORT):
+                member.report(member.topology, overdue)
+                self._note(member)
+
+    def _drop(self, name: str) -> None:
+        self.view.drop(name)
+        self.uncertain.discard(name)
+
+    def _make(self, report: Report) -> None:
+        """Make the member for a node anew, by all that is known of it."""
+        name = report.name
+        pods = list(self.by_node.get(name, {}).values())
+        made: Member
+        if report.description is None:
+            made = AmountsMember(name, report.topology(), pods)
+        else:
+            template = self._descriptions.template(report.description, _own_labels(self._labels.get(name, {})))
+            holdings = None if report.holdings is None else decode_holdings(report.holdings)
+            made = ExactMember(name, template, pods, holdings)
+        self.view.put(made)
+        self.changed.add(name)
+        self._doubt(made)
+
+    def _update_exact(self, member: ExactMember, report: Report) -> None:
+        if report.holdings is not None:
+            node = member.node
+            if member.report(decode_holdings(report.holdings)):
+                self.changed.add(member.name)
+            self._doubt(member)
+            self.view.touch()
+            if member.node is not node:
+                self.view.refresh(member)
+
+    def _note(self, member: Member) -> None:
+        """Let the view see a member that changed, and remember that more may fit there."""
+        self.changed.add(member.name)
+        self._doubt(member)
+        self.view.refresh(member)
+
+    def _doubt(self, member: Member) -> None:
+        """Note whether the place of the last pods of a member is known."""
+        name = member.name
+        if isinstance(member, ExactMember) and (member.is_uncertain or self._still_unordered(member)):
+            self.uncertain.add(name)
+        elif name in self.uncertain:
+            self.uncertain.remove(name)
+            self.changed.add(name)
+
+    def _still_unordered(self, member: ExactMember) -> bool:
+        """Forget the pods that are in a report by now; return whether two are left whose order is unknown."""
+        uids, since = self._unordered.get(member.name, (set(), 0.0))
+        left = uids.intersection(member.unsettled) if uids and member.reports else set()
+        if len(left) > 1:
+            self._unordered[member.name] = left, since
+            return True
+        self._unordered.pop(member.name, None)
+        return False
+
+
+def _own_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """Return the labels of a Node object that change what its kubelet decides."""
+    return {NODE_LABEL: labels[NODE_LABEL]} if NODE_LABEL in labels else {}
+
+
+class ObjectStore(Generic[_T]):
+    """The watched objects of one kind, by namespace and name; a `Sink`.
+
+    Args:
+        freed: called with an object as it was before it changed or went.
+    """
+
+    def __init__(self, freed: Callable[[_T], None]) -> None:
+        self.found: dict[tuple[str, str], _T] = {}
+        self.version = 0
+        self._freed = freed
+
+    def listed(self, found: list[_T]) -> None:
+        """Take in all objects that there are."""
+        there = {_key_of(one): one for one in found}
+        for before in [one for key, one in self.found.items() if there.get(key) != one]:
+            self._freed(before)
+        self.found = there
+        self.version += 1
+
+    def changed(self, found: _T) -> None:
+        """Take in an object that is new or changed."""
+        before = self.found.get(_key_of(found))
+        if before != found:
+            self.found[_key_of(found)] = found
+            self.version += 1
+            if before is not None:
+                self._freed(before)
+
+    def gone(self, found: _T) -> None:
+        """Take in an object that was deleted."""
+        self._freed(found)
+        self.found.pop(_key_of(found), None)
+        self.version += 1
+
+
+def _key_of(one: Any) -> tuple[str, str]:
+    return getattr(one, "namespace", ""), one.name
+
+
+class WatchedClaims:
+    """The slices, classes and claims of a cluster, and what they come to for a pod on a node.
+
+    Gates are those of the newest release.
+
+    Args:
+        freed: called with the names of nodes of which some device was freed, or became another one.
+    """
+
+    def __init__(self, freed: Callable[[Iterable[str]], None]) -> None:
+        self.slices: ObjectStore[Slice] = ObjectStore(lambda one: freed([one.node_name]))
+        self.classes: ObjectStore[DeviceClass] = ObjectStore(lambda _: None)
+        self.claims: ObjectStore[Claim] = ObjectStore(lambda one: freed(self._nodes_of(one)))
+        self._slices_known = self._claims_known = -1
+        self._published = Resources()
+        self._providers: dict[str, tuple[object, NodeObject, ClaimProvider]] = {}
+        self._by_pool: dict[tuple[str, str], list[Claim]] = {}
+
+    @property
+    def version(self) -> tuple[int, int, int]:
+        """Changes when an object does."""
+        return self.slices.version, self.classes.version, self.claims.version
+
+    def meet(self, pod: Pod, node: Node, known: NodeObject) -> bool | None:
+        """Return whether a node would place a pod near the devices of its claims; None: that cannot be told.
+
+        Raises:
+            AlignupError: the pod or its claims are refused, or a claim is not there.
+        """
+        admission = node.try_admit(pod)
+        if not admission:
+            return None
+        provider = self._provider(node, known)
+        if self._claims_known != self.claims.version:
+            self._claims_known, self._by_pool = self.claims.version, {}
+            for one in self.claims.found.values():
+                for pool in {(device.driver, device.pool) for device in one.allocated or ()}:
+                    self._by_pool.setdefault(pool, []).append(one)
+        pools = {(device.driver, device.pool) for device in provider.near}
+        counted = {id(one): one for pool in pools for one in self._by_pool.get(pool, ())}
+        asked = [self.claims.found.get((pod.namespace, one.claim)) for one in pod.constraints.claims]
+        counted |= {id(one): one for one in asked if one is not None}
+        classes = tuple(self.classes.found.values())
+        provider = provider.copy(Resources(classes=classes, claims=tuple(counted.values())))
+        provider.allocate(pod, pod.all_containers[0], TopologyHint(None, preferred=True))
+        return provider.are_aligned(pod, admission.containers)
+
+    def _provider(self, node: Node, known: NodeObject) -> ClaimProvider:
+        """Return what gives devices on a node where nobody has any."""
+        if self._slices_known != self.slices.version:
+            self._slices_known, self._providers = self.slices.version, {}
+            self._published = Resources(tuple(self.slices.found.values()))
+        found = self._providers.get(known.name)
+        if found is None or found[0] is not node.machine or found[1] != known:
+            found = node.machine, known, ClaimProvider(node.machine, self._published, known)
+            self._providers[known.name] = found
+        return found[2]
+
+    def _nodes_of(self, claim: Claim) -> set[str]:
+        """Return the nodes of the devices that a claim has, as far as they are of one node each."""
+        pools = {(one.driver, one.pool) for one in claim.allocated or ()}
+        return {one.node_name for one in self.slices.found.values() if pools and (one.driver, one.pool.name) in pools}
+
+
+_KEY: Final = msgspec.json.Encoder(order="sorted")
+_MOST_KINDS: Final = 100
+"""Kinds of pods of which a member keeps the words of its refusal."""
+Member = ExactMember | AmountsMember
+_Known = Node | NodeAmounts
+
+
+def _known(member: Member) -> _Known:
+    """Return what a cluster judges."""
+    return member.node if isinstance(member, ExactMember) else member.amounts
+
+
+def _row(known: _Known) -> Row:
+    return row_of_node(known) if isinstance(known, Node) else row_of_amounts(known)
+
+
+class View:
+    """All members, numbered: first those that are known exactly."""
+
+    def __init__(self) -> None:
+        self.members: dict[str, Member] = {}
+        self._cluster = Cluster((), ())
+        self._rows: dict[str, Row] = {}
+        """Of members that are not in the cluster as they are now."""
+        self._is_stale = True
+        self._layouts: Layouts | None = None
+        self._told: dict[str, dict[object, str]] = {}
+        """By member and by what a pod asks for, why the member refuses it as it is now."""
+        self.version = 0
+        """Counts changes: what was judged under the same number still holds."""
+
+    def touch(self, name: str = "") -> None:
+        """Note that something changed: at a member, if one is named, what it has to give."""
+        self.version += 1
+        self._told.pop(name, None)
+
+    def put(self, member: Member) -> None:
+        """Add a member, or put it in the place of the one of its name."""
+        self.members[member.name] = member
+        self._rows[member.name] = _row(_known(member))
+        self._is_stale = True
+        self.touch(member.name)
+
+    def drop(self, name: str) -> None:
+        """Forget a member; an unknown name is no error."""
+        if self.members.pop(name, None) is not None:
+            self._rows.pop(name, None)
+            self._is_stale = True
+            self.touch(name)
+
+    def refresh(self, member: Member) -> None:
+        """Note that a member has other amounts, or another node object, than before."""
+        self.touch(member.name)
+        if self._is_stale:
+            self._rows[member.name] = _row(_known(member))
+        else:
+            self._cluster.update(member.name, _known(member))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all members, by their numbers."""
+        self._settle()
+        return self._cluster.names
+
+    def numbers(self, names: Sequence[str]) -> npt.NDArray[np.int64]:
+        """Return the number of each node; -1 for one that is not known."""
+        self._settle()
+        return np.fromiter(map(self._index.get, names, repeat(-1)), np.int64, len(names))
+
+    def judge(self, pod: Pod, strategy: str) -> Evaluation:
+        """Return what each node says to a pod, by the numbers of the nodes.
+
+        Raises:
+            InputError: the pod asks for too many resources, or its annotation of a NUMA policy cannot be read.
+        """
+        self._settle()
+        return self._cluster.evaluate(pod, strategy)
+
+    def affinity(self, pod: Pod, name: str, strategy: str) -> int:
+        """Return the NUMA nodes where a member would place a pod; 0: anywhere, or nowhere.
+
+        Raises:
+            InputError: as `judge`.
+        """
+        self._settle()
+        number = self._index[name]
+        answer = Evaluation.empty(len(self._index))
+        self._cluster.judge(self._cluster.job(pod), pod, strategy, answer, number, number + 1)
+        return int(answer.affinity[number])
+
+    def texts(
+        self, pod: Pod, judged: Evaluation, numbers: npt.NDArray[np.int64], *, asks_nodes: bool = True
+    ) -> list[str]:
+        """Return why each of some nodes, all of which refuse the pod, does so.
+
+        Without `asks_nodes` by their free amounts only, which takes less time and names the commonest causes.
+        """
+        own = pod_policy(pod)
+        policy = -1 if own is None or own.policy == "none" else TOPOLOGY_POLICIES.index(own.policy)
+        self._layouts = self._layouts or layouts_of(self._cluster)
+        most_asked = MOST_ASKED if asks_nodes else 0
+        return refusal_texts(self._cluster, self._layouts, pod, judged, numbers, policy, most_asked, self._short_cause)
+
+    def _short_cause(self, number: int, pod: Pod) -> str:
+        """Return what `short_cause` does: pods that wait ask often, and few nodes change between."""
+        kept, kind = self._told.setdefault(self._cluster.names[number], {}), demand_key(pod)
+        if kind not in kept:
+            if len(kept) >= _MOST_KINDS:
+                kept.clear()
+            kept[kind] = short_cause(self._cluster.nodes[number], pod)
+        return kept[kind]
+
+    def empty_admits(self, pod: Pod, strategy: str) -> npt.NDArray[np.bool_]:
+        """Return which nodes would admit the pod if no other pod were there."""
+        self._settle()
+        found: npt.NDArray[np.bool_] = self._empties.evaluate(pod, strategy).admitted[self._kinds]
+        return found
+
+    def _settle(self) -> None:
+        """Build the clusters anew after nodes came or went; without pods, equal nodes are judged once."""
+        if not self._is_stale:
+            return
+        members = sorted(self.members.values(), key=lambda one: isinstance(one, AmountsMember))
+        nodes = [one.node for one in members if isinstance(one, ExactMember)]
+        rows = dict(zip(self._cluster.names, self._cluster.rows, strict=True)) | self._rows
+        self._cluster = Cluster([one.name for one in members], [rows[one.name] for one in members], nodes)
+        self._rows = {}
+        self._layouts = None
+        self._index = {one.name: number for number, one in enumerate(members)}
+        kinds: dict[int | bytes, tuple[int, _Known]] = {}
+        numbers = []
+        for one in members:
+            empty = one.template if isinstance(one, ExactMember) else emptied(one.topology.amounts)
+            key = id(empty) if isinstance(empty, Node) else _KEY.encode(empty)
+            numbers.append(kinds.setdefault(key, (len(kinds), empty))[0])
+        self._kinds = np.array(numbers, np.intp)
+        empties = [empty for _, empty in kinds.values()]
+        nodes = [one for one in empties if isinstance(one, Node)]
+        self._empties = Cluster([f"kind-{number}" for number in range(len(empties))], map(_row, empties), nodes)
+        self._is_stale = False

@@ -1,0 +1,222 @@
+"""Says in one plain sentence why a pod was refused, and names the resources to blame.
+
+Which resources are to blame is found in `alignup.topology_manager.refusal_message`; the amounts are those of the moment
+of the refusal. To find the next cause, the pod is tried again without the resources that this cause names. So the
+container, or the pod as a whole, would pass if it requested none of the resources named.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from alignup.errors import one_line
+from alignup.explanations.manifests import asked_by
+from alignup.explanations.trial import Question, Trial, tried
+from alignup.kubernetes.node_fit import is_critical, requests_of
+from alignup.kubernetes.pod_requests import effective_request, is_pinned_memory
+from alignup.providers.cpu.provider import SMT_ALIGNMENT_ERROR
+from alignup.providers.pod_pool import empty_shared_pool
+from alignup.records import Record, replace
+from alignup.text.byte_sizes import amount_in, shared_unit
+from alignup.text.counting import counted
+from alignup.topology_manager.refusal_account import in_words
+from alignup.topology_manager.refusal_message import LIMIT_REACHED, Amounts, cause, kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from alignup.kubernetes.node_object import NodeObject
+    from alignup.kubernetes.pod import Container, Pod
+    from alignup.node.holdings import Holdings
+    from alignup.node.node import Node
+    from alignup.topology_manager.scope import Refusal
+
+
+class Cause(Record):
+    """Why a pod was refused."""
+
+    sentence: str
+    kind: str
+    """As `alignup.topology_manager.refusal_message.kind_of` has it, or `allocation`: a provider could not allocate, or
+    `whole cores`: not as full-pcpus-only wants. `pod policy`: the policy that the pod brings. `node`: the kubelet's own
+    checks, of the node as a whole."""
+    resources: tuple[str, ...] = ()
+    """The resources to blame. Of a conflict each one is needed for it; otherwise each is enough by itself."""
+
+
+def cause_of(trial: Trial, refusal: Refusal) -> Cause:
+    """Return why the pod was refused."""
+    if trial.limits is not None:
+        return Cause(one_line(_of_node(trial, trial.limits, refusal)), "node", refusal.resources)
+    question = trial.questions[-1] if trial.questions else None
+    if question is None or (refusal.detail and not question.failed):
+        return Cause(one_line(refusal.detail), "pod policy")
+    if pool := _empty_pool(trial, question):
+        found = pool
+    elif question.failed:
+        found = _of_allocation(trial, question, refusal)
+    else:
+        found = merge_cause(refusal, question.holdings, asked_by(question.container or trial.pod))
+    limit = "" if trial.admission.exact else LIMIT_REACHED
+    return Cause(one_line(found.sentence) + limit, found.kind, found.resources)
+
+
+def _of_node(trial: Trial, limits: NodeObject, refusal: Refusal) -> str:
+    """Return why the kubelet's own checks refused the pod, though its managers admitted it."""
+    demands = trial.pod.constraints
+    if refusal.resources:
+        words = "; ".join(_lacking(trial, limits, name) for name in refusal.resources)
+        if is_critical(trial.pod):
+            words += ", and evicting every pod that this critical pod may evict frees too little"
+        return f"too little is left on the node as a whole: {words}"
+    taken = {port: one for one in trial.others for port in one.constraints.host_ports}
+    held = [
+        f"{number}/{protocol} ({taken[port].namespace}/{taken[port].name})"
+        for port in demands.host_ports
+        for protocol, _, number in [port]
+        if port in taken
+    ]
+    return {
+        "NodeAffinity": "the node's labels do not match the pod's node selector or required node affinity",
+        "NodeName": f"the pod is bound to node {demands.node_name}, and this is node {limits.name}",
+        "NodePorts": "host ports of the pod are taken" + (f": {', '.join(held)}" if held else ""),
+        "TaintToleration": "the pod does not tolerate a NoExecute taint of the node",
+    }.get(refusal.reason, f"the pod is for {demands.os or demands.os_label}, and the node runs linux")
+
+
+def _lacking(trial: Trial, limits: NodeObject, resource: str) -> str:
+    """Return what is requested and left of a resource of the node as a whole."""
+    capacity = limits.allocatable.get(resource, 0)
+    if resource == "pods":
+        return f"it takes {counted(capacity, 'pod')}, and has {len(trial.others)}"
+    used = sum(requests_of(one).get(resource, 0) for one in trial.others)
+    asked = requests_of(trial.pod).get(resource, 0)
+    left = max(0, capacity - used)
+    if resource == "cpu":
+        return f"{asked / 1000:g} cpu requested, {left / 1000:g} of {capacity / 1000:g} left"
+    if not is_pinned_memory(resource) and resource != "ephemeral-storage":
+        return f"{asked} {resource} requested, {left} of {capacity} left"
+    unit = shared_unit([(asked, [left, capacity])])
+    amounts = [amount_in(unit, amount, up=up) for amount, up in ((asked, True), (left, False), (capacity, False))]
+    return "{1} {0} requested, {2} of {3} left".format(resource, *amounts)
+
+
+def merge_cause(refusal: Refusal, holdings: Holdings, asked: Mapping[str, int]) -> Cause:
+    """Return why the policy found no set of NUMA nodes good enough.
+
+    Args:
+        refusal: the facts about the refusal.
+        holdings: what was there.
+        asked: by resource, what was asked for.
+    """
+    kind, offers = kind_of(refusal)
+    amounts = {name: _amounts(holdings, name, amount) for name, amount in asked.items()}
+    sentence = cause(refusal, holdings.numa_node_ids, amounts)
+    return Cause(sentence, kind, tuple(name for offer in offers for name in offer.resources))
+
+
+def _amounts(holdings: Holdings, resource: str, asked: int) -> Amounts:
+    """Return what is asked for and free of a resource."""
+    known = holdings.amounts(resource)
+    places = () if known is None else known.places
+    near_none = known is None or not all(place.numa_nodes for place in places)
+    one_node = [sum(place.free for place in places if node in place.numa_nodes) for node in holdings.numa_node_ids]
+    return Amounts(asked, None if known is None or near_none else known.free, max(one_node))
+
+
+def _empty_pool(trial: Trial, question: Question) -> Cause | None:
+    """Return that nothing would be left for containers to share, if that is why a pod as a whole was refused."""
+    pod = trial.pod
+    if not pod.has_shared_pool or question.container is not None:
+        return None
+    for name, total in (("cpu", {"cpu": pod.exclusive_cpus}), ("memory", dict(pod.memory))):
+        if name in question.hints and any(total.values()) and (words := empty_shared_pool(pod, total)):
+            return Cause(words, "allocation", (name,))
+    return None
+
+
+def _of_allocation(trial: Trial, question: Question, refusal: Refusal) -> Cause:
+    """Return why a provider could not allocate."""
+    blamed, words = refusal.resources, refusal.detail
+    if refusal.reason == SMT_ALIGNMENT_ERROR:
+        container = next((one for one in trial.pod.all_containers if one.name == refusal.container), trial.pod)
+        request = container.exclusive_cpus
+        if request % trial.cpus_per_core:
+            words = (
+                f"{request} cpu asked, and the CPU manager's option full-pcpus-only gives only whole cores "
+                f"of {trial.cpus_per_core} CPUs"
+            )
+        return Cause(words, "whole cores", blamed)
+    if question.failed == "cpu":
+        words = f"not enough cpu is free: {in_words(question.failed_accounts).get('cpu', words)}"
+    elif question.failed == "devices":
+        _, short, account = words.partition(" are free: ")
+        words = f"not enough {blamed[0]} is free: {account}" if short and len(blamed) == 1 else words
+    return Cause(words, "allocation", blamed)
+
+
+MOST_CAUSES: Final = 8
+
+
+def causes_of(node: Node, trial: Trial) -> tuple[Cause, ...]:
+    """Return why the pod was refused, the first cause first; each holds without those before it."""
+    found: list[Cause] = []
+    pod = trial.pod
+    refusal = trial.admission.refusal
+    where = refusal.container if refusal else None
+    while (refusal := trial.admission.refusal) is not None and refusal.container == where:
+        cause = cause_of(trial, refusal)
+        found.append(cause)
+        if not cause.resources or len(found) == MOST_CAUSES:
+            break
+        fewer = without_requests(pod, where, cause.resources)
+        if fewer == pod:
+            break
+        pod, trial = fewer, tried(node, fewer)
+    return tuple(found)
+
+
+def sentence_of(causes: Sequence[Cause], pod: Pod, container: str | None) -> str:
+    """Return all causes in one sentence, which names the container where there are several."""
+    text = "; besides, ".join(cause.sentence for cause in causes)
+    return f"container {container!r}: {text}" if container is not None and len(pod.all_containers) > 1 else text
+
+
+def without_requests(pod: Pod, container: str | None, resources: Collection[str]) -> Pod:
+    """Return the pod as if some resources were not asked for.
+
+    Args:
+        pod: the pod.
+        container: the one that does not ask for them; None: all of them.
+        resources: the resources.
+    """
+
+    def kept(requests: Mapping[str, int]) -> dict[str, int]:
+        return {name: amount for name, amount in requests.items() if name not in resources}
+
+    def strip(one: Container) -> Container:
+        if container not in (None, one.name):
+            return one
+        return replace(
+            one,
+            requests=kept(one.requests),
+            exclusive_cpus=0 if "cpu" in resources else one.exclusive_cpus,
+            memory=tuple(item for item in one.memory if item[0] not in resources),
+            devices=tuple(item for item in one.devices if item[0] not in resources),
+            fractional_memory="" if one.fractional_memory in resources else one.fractional_memory,
+        )
+
+    init_containers, containers = tuple(map(strip, pod.init_containers)), tuple(map(strip, pod.containers))
+    cpus, memory, devices = effective_request(init_containers, containers)
+    return replace(
+        pod,
+        init_containers=init_containers,
+        containers=containers,
+        all_containers=init_containers + containers,
+        exclusive_cpus=cpus,
+        memory=memory,
+        devices=devices,
+        constraints=replace(
+            pod.constraints, requests=kept(pod.constraints.requests), overhead=kept(pod.constraints.overhead)
+        ),
+    )

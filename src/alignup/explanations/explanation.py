@@ -1,0 +1,241 @@
+"""The records of an explanation: what was asked, what was there, what was offered, what was decided, what would help.
+
+They are data first: `Explanation.to_dict` is what `docs/explanation.schema.json` describes. Nothing is worked out here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from alignup.kubernetes.pod_requests import is_pinned_memory
+from alignup.records import Record, field, json_fields, json_of, replace
+from alignup.topology_manager.admission import ContainerAllocation, affinity_dict
+
+if TYPE_CHECKING:
+    from alignup.explanations.product import Choice, Product
+    from alignup.kubernetes.pod import Pod
+    from alignup.machine.machine import Machine
+    from alignup.node.holdings import ContainerHolding, Holdings
+    from alignup.topology_manager.hints import TopologyHint
+    from alignup.topology_manager.refusal_message import ResourceView
+
+VERSION: Final = 1
+"""Raised when a key of `Explanation.to_dict` changes its meaning or goes; new keys do not raise it."""
+
+
+class Holder(Record):
+    """A container that holds some of a resource in one place."""
+
+    pod: str
+    """`namespace/name`."""
+    container: str
+    amount: int
+    reused: int = 0
+    """The part of the amount that an earlier container of its pod, an init container, is counted for already."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the holder in JSON's types; `reused` is there only if it is not 0."""
+        return json_fields(self, "pod", "container", "amount", *(["reused"] if self.reused else []))
+
+
+class PlacePart(Record):
+    """One place of a resource: what exists there, what is free, and who holds the rest."""
+
+    numa_nodes: tuple[int, ...]
+    """Kernel ids. One for CPUs and memory; devices may be near to several NUMA nodes, or to none."""
+    capacity: int
+    reserved: int
+    """The amount that no container can have: reserved for the system, or of unhealthy devices."""
+    free: int
+    holders: tuple[Holder, ...] = ()
+
+
+class ResourcePart(Record):
+    """One resource that a container, or the pod as a whole, asked for."""
+
+    resource: str
+    container: str | None
+    """None: the pod as a whole."""
+    provider: str
+    """The name of the provider that answered; empty where no provider on this node allocates the resource."""
+    asked: int | None
+    """CPUs, bytes or devices; None: it is a user's provider that spoke of it."""
+    places: tuple[PlacePart, ...] = ()
+    """What was there when it was asked for."""
+    offered: ResourceView | None = None
+    """The sets of NUMA nodes that were offered; None where no provider was asked for hints."""
+
+    @property
+    def unit(self) -> str:
+        """`CPUs`, `bytes` or `devices`."""
+        return "CPUs" if self.resource == "cpu" else "bytes" if is_pinned_memory(self.resource) else "devices"
+
+    @property
+    def free(self) -> int:
+        """The amount that was free in all places together."""
+        return sum(place.free for place in self.places)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the part in JSON's types."""
+        seen = self.offered
+        offered = seen and {
+            **json_fields(seen, "preferred", "preferred_count", "other", "other_count", "anywhere"),
+            "complete": seen.is_whole,
+        }
+        names = ("resource", "container", "provider", "unit", "asked", "free", "places")
+        return {**json_fields(self, *names), "offered": offered}
+
+
+class Step(Record):
+    """One decision: for a container, or for the pod as a whole."""
+
+    container: str | None
+    """None: the pod as a whole."""
+    resources: tuple[ResourcePart, ...]
+    rule: str
+    """The rule that decided, as a sentence."""
+    best: TopologyHint | None = None
+    """The best result of the merge; None where nothing is merged."""
+    reachable: tuple[Choice, ...] | None = None
+    """The results that the merge could reach, the best first. None: there are too many sets of NUMA nodes to list them,
+    or nothing was merged."""
+    reachable_count: int | None = None
+    product: Product | None = None
+    """The cross product of all offers, row by row; None where nothing is merged."""
+
+    def to_dict(self, numa_node_ids: tuple[int, ...], *, product: bool = False) -> dict[str, Any]:
+        """Return the step in JSON's types; see `Explanation.to_dict`."""
+        names = ("container", "rule", "reachable", "reachable_count", "resources", *(["product"] if product else []))
+        return {**json_fields(self, *names), "best": affinity_dict(self.best, numa_node_ids)}
+
+
+class ContainerPart(Record):
+    """One container of the pod: what kind it is, where its CPUs come from, and what it got."""
+
+    name: str
+    kind: str
+    """`init`, `sidecar` or `container`."""
+    exclusive_cpus: int
+    """CPUs that it asks for itself; 0: it runs in the shared pool."""
+    shared_because: str
+    """Why it runs in the shared pool, as a sentence; empty if it gets CPUs of its own."""
+    got: ContainerAllocation | None
+    """What it was given, even where a refusal took it back; None: it was never reached."""
+    missed: str = ""
+    """The better placement that it missed and why, as a sentence; empty if there is none."""
+
+    def to_dict(self, numa_node_ids: tuple[int, ...]) -> dict[str, Any]:
+        """Return the container in JSON's types."""
+        got = None if self.got is None else self.got.to_dict(numa_node_ids)
+        return {**json_fields(self, "name", "kind", "exclusive_cpus", "shared_because", "missed"), "got": got}
+
+
+class Suggestion(Record):
+    """A change under which the pod would be admitted, or aligned better: tried, and found to be so."""
+
+    kind: str
+    """`request`, `pod`, `kubelet` or `remove`."""
+    text: str
+    attempt: dict[str, Any]
+    """Has those of the keys `pod`, `kubelet` and `remove` that it needs; `docs/explain.md` says how to replay it."""
+    minimal: bool | None = None
+    """For `remove`: whether no smaller set of pods would do."""
+
+    def __repr__(self) -> str:
+        return f"<Suggestion: {self.text}>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the suggestion in JSON's types."""
+        told: dict[str, Any] = {"kind": self.kind, "text": self.text, "try": self.attempt, "verified": True}
+        return told if self.minimal is None else {**told, "minimal": self.minimal}
+
+
+class Explanation(Record):
+    """Why a pod would be admitted or refused on a node now, and what would help."""
+
+    pod: str
+    """`namespace/name`."""
+    uid: str
+    admitted: bool
+    reason: str
+    """The reason in the pod's status; empty if it is admitted."""
+    cause: str
+    """One plain sentence."""
+    cause_kind: str
+    """As `alignup.explanations.cause.Cause` has it; for an admitted pod `aligned`, `missed` or `not aligned`."""
+    blamed: tuple[str, ...]
+    """The resources to blame for a refusal."""
+    container: str | None
+    """The container that was refused; None: none, or the pod as a whole."""
+    policy: str
+    scope: str
+    qos: str
+    steps: tuple[Step, ...]
+    """The decisions, in the order in which they were made; a refusal is about the last one."""
+    containers: tuple[ContainerPart, ...]
+    before: Holdings = field(repr=False)
+    """Who held what before the pod came."""
+    suggestions: tuple[Suggestion, ...] = ()
+    exact: bool = True
+    """False: a search over more than 8 NUMA nodes reached its limit."""
+    preempted: tuple[str, ...] = ()
+    """`namespace/name` of the pods that a kubelet evicts to admit this critical one; see `Node.whole_verdict`."""
+    after: Holdings | None = field(default=None, repr=False)
+    """Who would hold what once the pod is admitted; if it is refused, who held what when that was decided, earlier
+    containers of the pod among them."""
+    machine: Machine | None = field(default=None, repr=False)
+    """For pictures."""
+
+    @property
+    def relevant_steps(self) -> tuple[Step, ...]:
+        """The decisions that matter: of a refusal the one that refused, else all of them."""
+        return self.steps if self.admitted else self.steps[-1:]
+
+    @property
+    def resources(self) -> tuple[ResourcePart, ...]:
+        """What was asked for: of a refusal, in the decision that refused; else in all of them."""
+        return tuple(part for step in self.relevant_steps for part in step.resources)
+
+    @property
+    def neighbours(self) -> tuple[ContainerHolding, ...]:
+        """What the containers of other pods hold."""
+        return tuple(one for one in self.before.containers if one)
+
+    def of_alike(self, pod: Pod) -> Explanation:
+        """Return the explanation of a pod that differs from this one's in name and uid only."""
+        suggestions = []
+        for one in self.suggestions:
+            attempt = one.attempt
+            if "pod" in attempt:
+                manifest = attempt["pod"]
+                metadata = {**manifest["metadata"], "name": pod.name, "uid": pod.uid}
+                attempt = {**attempt, "pod": {**manifest, "metadata": metadata}}
+            suggestions.append(replace(one, attempt=attempt))
+        name = pod.namespaced_name
+        return replace(self, pod=name, uid=pod.uid, suggestions=tuple(suggestions))
+
+    def __bool__(self) -> bool:
+        return self.admitted
+
+    def __repr__(self) -> str:
+        return f"<Explanation: {self.pod} {'admitted' if self else f'refused, {self.reason}'}: {self.cause}>"
+
+    def to_dict(self, *, product: bool = False) -> dict[str, Any]:
+        """Return the explanation in JSON's types, as `docs/explanation.schema.json` describes it.
+
+        Args:
+            product: add to each step the cross product of its offers, up to 200 rows.
+        """
+        ids = self.before.numa_node_ids
+        return {
+            "version": VERSION,
+            "namespace": self.pod.partition("/")[0],
+            **json_fields(self, "pod", "uid", "admitted", "reason", "cause", "cause_kind", "blamed", "container"),
+            **json_fields(
+                self, "policy", "scope", "qos", "exact", "preempted", "resources", "neighbours", "suggestions"
+            ),
+            "numaNodes": list(ids),
+            "steps": [step.to_dict(ids, product=product) for step in self.steps],
+            "containers": [one.to_dict(ids) for one in self.containers],
+            "memoryGroups": json_of(self.before.memory_groups),
+        }

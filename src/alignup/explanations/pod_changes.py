@@ -1,0 +1,238 @@
+"""Finds changes to a pod under which it would be admitted: smaller requests, or another shape.
+
+The largest request that would do, resource by resource, and the smallest joint reduction are binary searches over
+admissions; where more can fit although less does not (memory groups, whole cores), they may miss it. Other shapes are
+a container split into several, whole cores, and Guaranteed instead of Burstable. Whatever is returned was admitted.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Final
+
+from alignup.explanations.explanation import Suggestion
+from alignup.explanations.manifests import Manifest, asked_by, changed, in_units, quantity
+from alignup.kubernetes.pod_requests import is_device, is_pinned_memory
+from alignup.kubernetes.qos import QOSClass
+from alignup.kubernetes.quantity import parse_quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from alignup.explanations.attempts import Attempts
+    from alignup.kubernetes.pod import Container, Pod
+
+Reduction = tuple[float, Suggestion]
+"""The share of the requests that is given up, from 0 to 1, and the suggestion."""
+
+Key = tuple[str, str]
+"""(container, resource)."""
+
+MOST_CONTAINERS: Final = 4
+MOST_PARTS: Final = 8
+SCALE: Final = 64
+MEBI: Final = 1 << 20
+
+
+def reductions(attempts: Attempts, resources: Sequence[str], container: str | None) -> Iterator[Reduction]:
+    """Yield the largest request of each resource that would do, or if there is none the smallest joint reduction.
+
+    Args:
+        attempts: the node and the pod.
+        resources: those to blame.
+        container: the one that was refused; None: the pod as a whole.
+    """
+    containers = sorted(attempts.pod.all_containers, key=lambda one: one.name != container)
+    asked = {(one.name, resource): amount for one in containers for resource, amount in asked_by(one).items()}
+    found = []
+    for resource in resources:
+        keys = [key for key in asked if key[1] == resource][:MOST_CONTAINERS]
+        amounts = {key: _largest(attempts, {}, key, asked[key]) for key in keys}
+        possible = [_reduction(attempts, asked, {key: amount}) for key, amount in amounts.items() if amount is not None]
+        if possible:
+            found.append(min(possible, key=lambda one: one[0]))
+    if not found:
+        blamed = {key: amount for key, amount in asked.items() if key[1] in resources}
+        joint = _joint(attempts, blamed) or _joint(attempts, asked)
+        found = [joint] if joint else []
+    yield from found
+
+
+def _largest(attempts: Attempts, fixed: Mapping[Key, int], key: Key, asked: int) -> int | None:
+    """Return the largest amount below what is asked that would be admitted, with other amounts fixed; None for none."""
+    step = min(_step(attempts, key[1]), asked)
+    lowest = 0 if is_device(key[1]) else 1
+    count = _last(lambda count: _fits(attempts, {**fixed, key: count * step}), lowest, -(-asked // step) - 1)
+    return None if count is None else count * step
+
+
+def _joint(attempts: Attempts, asked: Mapping[Key, int]) -> Reduction | None:
+    """Return a reduction of several requests by one factor, each then raised again as far as it can be."""
+    if len(asked) <= 1:
+        return None
+
+    def scaled(count: int) -> dict[Key, int]:
+        amounts = {}
+        for key, amount in asked.items():
+            step = min(_step(attempts, key[1]), amount)
+            amounts[key] = max(0 if is_device(key[1]) else step, amount * count // SCALE // step * step)
+        return amounts
+
+    count = _last(lambda one: _fits(attempts, scaled(one)), 0, SCALE - 1)
+    if count is None:
+        return None
+    amounts = scaled(count)
+    for key, amount in asked.items():
+        if _fits(attempts, {**amounts, key: amount}):
+            amounts[key] = amount
+        else:
+            amounts[key] = max(amounts[key], _largest(attempts, amounts, key, amount) or 0)
+    if not _fits(attempts, amounts):
+        return None
+    return _reduction(attempts, asked, {key: value for key, value in amounts.items() if value != asked[key]})
+
+
+def _last(fits: Callable[[int], bool], lowest: int, highest: int) -> int | None:
+    """Return the last number from `lowest` to `highest` that fits, by binary search; None if the first does not."""
+    if lowest > highest or not fits(lowest):
+        return None
+    return lowest + bisect_left(range(lowest + 1, highest + 1), True, key=lambda number: not fits(number))
+
+
+def _fits(attempts: Attempts, amounts: Mapping[Key, int]) -> bool:
+    return attempts.with_pod(changed(attempts.manifest, amounts)) is not None
+
+
+def _step(attempts: Attempts, resource: str) -> int:
+    """Return the unit in which a request is lowered: whole cores, whole pages, MiB, or one."""
+    if resource == "cpu":
+        return attempts.cpus_together
+    if resource == "memory":
+        return MEBI
+    if resource.startswith("hugepages-"):
+        return parse_quantity(resource.partition("-")[2], resource) // 10**9
+    return 1
+
+
+def _reduction(attempts: Attempts, asked: Mapping[Key, int], amounts: Mapping[Key, int]) -> Reduction:
+    """Return the suggestion of these amounts."""
+    lost = max(1 - amount / asked[key] for key, amount in amounts.items())
+    by_container: dict[str, list[str]] = {}
+    for (name, resource), amount in amounts.items():
+        before = in_units(resource, asked[name, resource])
+        words = f"{in_units(resource, amount)} {resource} instead of {before}" if amount else f"no {resource}"
+        by_container.setdefault(name, []).append(words)
+    parts = [f"{' and '.join(words)}{_in_container(attempts.pod, name)}" for name, words in by_container.items()]
+    return lost, Suggestion("request", f"ask for {', '.join(parts)}", {"pod": changed(attempts.manifest, amounts)})
+
+
+def _in_container(pod: Pod, name: str) -> str:
+    return f" in container {name!r}" if len(pod.all_containers) > 1 else ""
+
+
+def node_reductions(attempts: Attempts, resources: Sequence[str]) -> Iterator[Reduction]:
+    """Yield the largest request of one container that would do, where the node as a whole has too little left.
+
+    Args:
+        attempts: the node and the pod.
+        resources: those of which too little is left.
+    """
+    if len(resources) != 1 or resources == ("pods",):
+        return
+    [resource] = resources
+    largest = max(attempts.pod.all_containers, key=lambda one: one.requests.get(resource, 0))
+    asked = largest.requests.get(resource, 0)
+    step = 1 if resource == "cpu" and asked % 1000 else 1000 if resource == "cpu" else _step(attempts, resource)
+    if asked < 2 * step:
+        return
+
+    def shaped(count: int) -> Manifest:
+        return changed(attempts.manifest, {(largest.name, resource): count * step}, as_whole=True)
+
+    count = _last(lambda one: attempts.with_pod(shaped(one)) is not None, 1, -(-asked // step) - 1)
+    if count is not None:
+        text = f"request {quantity(resource, count * step)} {resource} instead of {quantity(resource, asked)}"
+        whom = _in_container(attempts.pod, largest.name)
+        yield 1 - count * step / asked, Suggestion("request", text + whom, {"pod": shaped(count)})
+
+
+def shapes(attempts: Attempts, container: str | None) -> Iterator[Suggestion]:
+    """Yield shapes that ask for no less and would be admitted.
+
+    Args:
+        attempts: the node and the pod.
+        container: the one that was refused; None: the pod as a whole.
+    """
+    for one in attempts.pod.all_containers:
+        if container in (None, one.name):
+            yield from _whole_cores(attempts, one)
+            if not one.is_init:
+                yield from _split(attempts, one)
+
+
+def _whole_cores(attempts: Attempts, container: Container) -> Iterator[Suggestion]:
+    """Yield the request in whole cores where full-pcpus-only wants them."""
+    request = container.exclusive_cpus
+    whole = -(-request // attempts.cpus_together) * attempts.cpus_together
+    manifest = changed(attempts.manifest, {(container.name, "cpu"): whole})
+    if whole != request and attempts.with_pod(manifest):
+        text = f"ask for whole cores: {whole} cpu instead of {request} in container {container.name!r}"
+        yield Suggestion("pod", text, {"pod": manifest})
+
+
+def _split(attempts: Attempts, container: Container) -> Iterator[Suggestion]:
+    """Yield the smallest number of equal containers that would be admitted in place of one."""
+    asked = asked_by(container)
+    names = {one.name for one in attempts.pod.all_containers}
+    if attempts.node.scope_name == "pod" or all(map(is_pinned_memory, asked)):
+        return
+    for parts in range(2, min(MOST_PARTS, len(attempts.node.machine.numa_nodes)) + 1):
+        if any(amount % (parts * (MEBI if is_pinned_memory(name) else 1)) for name, amount in asked.items()):
+            continue
+        if names & {f"{container.name}-{number}" for number in range(parts)}:
+            return
+        share = {name: amount // parts for name, amount in asked.items()}
+        amounts = {(container.name, name): amount for name, amount in share.items()}
+        manifest = changed(attempts.manifest, amounts, parts=parts)
+        if attempts.with_pod(manifest):
+            each = ", ".join(f"{in_units(name, amount)} {name}" for name, amount in share.items())
+            text = f"split container {container.name!r} into {parts} containers of {each} each"
+            yield Suggestion("pod", text, {"pod": manifest})
+            return
+
+
+def pinned_shape(attempts: Attempts) -> Iterator[Suggestion]:
+    """Yield the pod as a Guaranteed one with whole CPUs, where QoS class or a fraction keep it in the shared pool."""
+    pod = attempts.pod
+    if attempts.node.cpu is None:
+        return
+    amounts: dict[tuple[str, str], int] = {}
+    for one in pod.all_containers:
+        cpu, memory = (max(one.requests.get(name, 0), one.limits.get(name, 0)) for name in ("cpu", "memory"))
+        if not cpu or not memory:
+            return  # how much it needs is unknown
+        amounts[one.name, "cpu"], amounts[one.name, "memory"] = -(-cpu // 1000), memory
+    fraction = any(one.requests.get("cpu", 0) % 1000 for one in pod.all_containers)
+    if pod.qos is QOSClass.GUARANTEED and not fraction:
+        return
+    shape = changed(attempts.manifest, amounts)
+    admission = attempts.with_pod(shape)
+    if admission is None or any(
+        one.cpus is None or (one.affinity is not None and not one.affinity.preferred)
+        for one in admission.containers.values()
+    ):
+        return
+    how = " and ".join(filter(None, (_equal_amounts(pod), "request whole CPUs" if fraction else "")))
+    yield Suggestion("pod", f"{how}: then every container gets CPUs of its own", {"pod": shape})
+
+
+def _equal_amounts(pod: Pod) -> str:
+    """Return in words how requests and limits of CPU and memory become equal; empty where they are."""
+    if pod.qos is QOSClass.GUARANTEED:
+        return ""
+    limited = {name in one.limits for one in pod.all_containers for name in ("cpu", "memory")}
+    if limited == {True}:
+        return "request as much CPU and memory as the limits say"
+    if limited == {False}:
+        return "set the limits of CPU and memory to the requests"
+    return "set equal requests and limits of CPU and memory"

@@ -1,0 +1,156 @@
+"""Collects the changes that would help, each of which was tried, the best first."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from alignup.explanations.attempts import Attempts
+from alignup.explanations.explanation import Suggestion
+from alignup.explanations.manifests import asked_by, manifest_of
+from alignup.explanations.missed import numa_nodes_of, places_in_words
+from alignup.explanations.pod_changes import node_reductions, pinned_shape, reductions, shapes
+from alignup.explanations.removals import removal
+from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
+from alignup.kubernetes.pod_requests import is_pinned_memory
+from alignup.kubernetes.policy_options import set_options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from alignup.explanations.trial import Trial
+    from alignup.node.holdings import Holdings
+    from alignup.node.node import Node
+    from alignup.topology_manager.admission import Admission
+
+Option = tuple[float, Suggestion]
+"""How much is given up, from 0 to 1, and the suggestion."""
+
+MOST_SUGGESTIONS: Final = 5
+
+
+def suggestions_for(
+    node: Node, trial: Trial, blamed: Sequence[str], manifest: Mapping[str, Any] | None
+) -> tuple[Suggestion, ...]:
+    """Return what would help, the best first, each confirmed by trying it; the node stays as it is.
+
+    For a refused pod these are changes under which it would be admitted; for one that missed a better placement,
+    changes under which every container gets what it prefers, or CPUs of its own.
+
+    Args:
+        node: the node.
+        trial: what the pod came upon there.
+        blamed: the resources to blame for a refusal.
+        manifest: the pod's manifest, if there is one.
+    """
+    attempts = _attempts(node, trial, manifest)
+    found = _for_admitted(attempts, trial) if trial.admission else _for_refused(attempts, trial, blamed)
+    return tuple(one for _, one in sorted(found, key=lambda one: one[0])[:MOST_SUGGESTIONS])
+
+
+def _attempts(node: Node, trial: Trial, manifest: Mapping[str, Any] | None) -> Attempts:
+    """Return the node and the pod to try changes on."""
+    try:
+        subject, is_copy = node.copy(), True
+        if subject.memory is not None:
+            subject.memory.says_why = False
+    except TypeError:  # a user's provider has no copy()
+        subject, is_copy = node, False
+    written = manifest_of(trial.pod, manifest) or {}
+    return Attempts(subject, trial.pod, written, is_copy, must_be_preferred=trial.admission.admitted)
+
+
+def _for_admitted(attempts: Attempts, trial: Trial) -> Iterator[Option]:
+    """Yield changes under which every container gets what it prefers, or CPUs of its own."""
+    if not all(got.affinity is not None and got.affinity.preferred for got in trial.got.values()):
+        yield from _for_refused(attempts, trial, ())
+    attempts.must_be_preferred = False
+    if attempts.manifest:
+        yield from ((0.0, one) for one in pinned_shape(attempts))
+
+
+def _for_refused(attempts: Attempts, trial: Trial, blamed: Sequence[str]) -> Iterator[Option]:
+    """Yield changes, each with a number: the lower, the less is given up."""
+    refusal, whole = trial.admission.refusal, trial.limits is not None
+    if attempts.manifest and whole:
+        yield from ((0.2 + 0.6 * lost, one) for lost, one in node_reductions(attempts, blamed))
+    elif attempts.manifest:
+        container = refusal.container if refusal else None
+        yield from ((0.1, one) for one in shapes(attempts, container))
+        resources = blamed or tuple(dict.fromkeys(name for one in trial.pod.all_containers for name in asked_by(one)))
+        yield from ((0.2 + 0.6 * lost, one) for lost, one in reductions(attempts, resources, container))
+    own = (attempts.node.devices, attempts.node.cpu, attempts.node.memory)
+    # which a node of another configuration would lack
+    has_users_providers = any(all(provider is not one for one in own) for provider in attempts.node.manager.providers)
+    removed = removal(attempts, trial.before, blamed, as_whole=whole)
+    if removed is not None:
+        yield 0.35 + min(0.4, 0.05 * len(removed.attempt["remove"])), removed
+    if whole and "pods" in blamed:
+        fields: dict[str, Any] = {"maxPods": len(trial.others) + 1, "podsPerCore": None}
+        if attempts.with_kubelet(fields) is not None:
+            text = f"configure the kubelet with maxPods {fields['maxPods']}"
+            yield 0.1, Suggestion("kubelet", text, {"kubelet": fields})
+    elif not whole and not has_users_providers:
+        changes = islice(kubelet_changes(attempts, trial.before, blamed), MOST_FOUND)
+        yield from ((0.3 + 0.6 * lost, one) for lost, one in changes)
+
+
+MOST_FOUND: Final = 2
+COSTS: Final = {"single-numa-node": 0.0, "restricted": 0.2, "best-effort": 0.5, "none": 0.8}
+NOT_PREFERRED: Final = 0.3
+
+
+def kubelet_changes(attempts: Attempts, holdings: Holdings, blamed: Sequence[str]) -> Iterator[Option]:
+    """Yield configurations under which the pod would be admitted, those that cost least alignment first.
+
+    Each is tried on a new node of the same machine and devices, to which the present pods are admitted in their order.
+
+    Args:
+        attempts: the node and the pod.
+        holdings: what there is on the node.
+        blamed: the resources to blame for the refusal.
+    """
+    for cost, fields, name in sorted(_candidates(attempts, blamed), key=lambda one: one[0]):
+        admission = attempts.with_kubelet(fields)
+        if admission is None:
+            continue
+        if attempts.must_be_preferred and not any(
+            numa_nodes_of(holdings, got) for got in admission.containers.values()
+        ):
+            continue  # nothing of the pod would be aligned
+        lost, words = _alignment(admission, holdings)
+        yield cost + lost, Suggestion("kubelet", f"configure the kubelet with {name}: {words}", {"kubelet": fields})
+
+
+def _candidates(attempts: Attempts, blamed: Sequence[str]) -> Iterator[tuple[float, dict[str, Any], str]]:
+    """Yield what may be tried: what alignment it costs, the fields, and their names in words."""
+    config = attempts.node.config
+    policy = config.topology_manager_policy
+    if policy == "none":
+        if attempts.must_be_preferred:
+            fields = {"topologyManagerPolicy": "best-effort", "topologyManagerPolicyOptions": None}
+            yield 0.0, fields, "topologyManagerPolicy best-effort"
+    else:
+        scope = "pod" if config.topology_manager_scope == "container" else "container"
+        yield 0.05, {"topologyManagerScope": scope}, f"topologyManagerScope {scope}"
+    for weaker in TOPOLOGY_POLICIES[: TOPOLOGY_POLICIES.index(policy)]:
+        yield COSTS[weaker], {"topologyManagerPolicy": weaker}, f"topologyManagerPolicy {weaker}"
+    set_cpu = set_options(config.cpu_manager_policy_options)
+    if "cpu" in blamed:
+        for option in set_cpu:
+            rest = {name: value for name, value in set_cpu.items() if name != option}
+            yield 0.1, {"cpuManagerPolicyOptions": rest or None}, f"cpuManagerPolicyOptions without {option}"
+    if attempts.node.memory is not None and any(map(is_pinned_memory, blamed)):
+        yield 0.4, {"memoryManagerPolicy": "None"}, "memoryManagerPolicy None, which pins no memory"
+
+
+def _alignment(admission: Admission, holdings: Holdings) -> tuple[float, str]:
+    """Return what alignment an admission has lost, as a number and in words."""
+    where = places_in_words(holdings, admission.containers)
+    placed = f"it would run {where}" if where else "it would be admitted"
+    hints = [got.affinity for got in admission.containers.values()]
+    if not where or all(hint is None for hint in hints):
+        return 0.0, f"{placed}, with nothing aligned"
+    if all(hint is not None and hint.preferred for hint in hints):
+        return 0.0, f"{placed}, which every resource prefers"
+    return NOT_PREFERRED, f"{placed}, which not every resource prefers"

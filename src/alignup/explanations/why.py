@@ -1,0 +1,150 @@
+"""Explains why a pod would be admitted or refused on a node: runs it on a copy and makes the record of what happened.
+
+`alignup.explanations.trial` runs it, `cause` and `missed` beside it find the sentence, `suggestions` what would help.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from alignup.explanations.cause import causes_of, sentence_of
+from alignup.explanations.explanation import ContainerPart, Explanation, Holder, PlacePart, ResourcePart, Step
+from alignup.explanations.manifests import asked_by
+from alignup.explanations.missed import admitted_cause, missed_by
+from alignup.explanations.product import Choice, product_of, reachable
+from alignup.explanations.suggestions import suggestions_for
+from alignup.explanations.trial import Question, Trial, tried
+from alignup.kubernetes.pod_requests import is_pinned_memory, why_shared
+from alignup.topology_manager.refusal_message import view_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from alignup.kubernetes.pod import Pod
+    from alignup.node.holdings import Holdings, ResourceAmounts
+    from alignup.node.node import Node
+
+KEPT = 64
+"""The results of a merge that are listed; their number is given beside them."""
+
+NO_CPU_MANAGER = "the CPU manager's policy is none, so no container gets CPUs of its own"
+
+RULES = {
+    "none": "policy none merges nothing: each provider allocates wherever it can",
+    "best-effort": "best-effort takes the best set of NUMA nodes that the offers have in common, and always admits",
+    "restricted": "restricted admits only with a set of NUMA nodes that every resource prefers: "
+    "as few nodes as it would need on the empty machine",
+    "single-numa-node": "single-numa-node admits only with one NUMA node that every resource prefers",
+}
+"""By policy, the rule that decides."""
+
+
+def explain(node: Node, pod: Pod | Mapping[str, Any], *, suggest: bool = True) -> Explanation:
+    """Return why `Node.admit` would admit or refuse the pod, and what would help; the node stays exactly as it is.
+
+    >>> from alignup import Node, explain, read_machine
+    >>> node = Node(read_machine("align-up-article"), {"topologyManagerPolicy": "restricted"})
+    >>> resources = {"requests": {"cpu": "2", "memory": "1Gi"}, "limits": {"cpu": "2", "memory": "1Gi"}}
+    >>> pod = {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "resources": resources}]}}
+    >>> explain(node, pod).admitted
+    True
+
+    Args:
+        node: the node.
+        pod: a `Pod`, or a manifest; of a manifest, suggestions show a changed one.
+        suggest: look for changes under which the pod would be admitted, or aligned better.
+
+    Raises:
+        InputError: the manifest is not one of a pod.
+        PodExistsError: a pod of this uid is admitted already.
+    """
+    manifest = pod if isinstance(pod, Mapping) else None
+    pod = node.read(pod)
+    trial = tried(node, pod)
+    containers = tuple(_container_parts(trial, is_static=node.cpu is not None))
+    admission = trial.admission
+    refused_in = admission.refusal.container if admission.refusal else None
+    causes = causes_of(node, trial) if admission.refusal else (admitted_cause(trial, containers),)
+    blamed = tuple(dict.fromkeys(resource for cause in causes for resource in cause.resources))
+    return Explanation(
+        pod=pod.namespaced_name,
+        uid=pod.uid,
+        admitted=admission.admitted,
+        reason=admission.reason,
+        cause=sentence_of(causes, pod, refused_in),
+        cause_kind=causes[0].kind,
+        blamed=blamed,
+        container=refused_in,
+        policy=trial.policy.name,
+        scope=trial.scope,
+        qos=str(pod.qos),
+        steps=tuple(_step(trial, question) for question in trial.questions),
+        containers=containers,
+        before=trial.before,
+        suggestions=suggestions_for(node, trial, blamed, manifest) if suggest else (),
+        exact=admission.exact,
+        preempted=admission.preempted,
+        after=trial.after,
+        machine=node.machine,
+    )
+
+
+def _step(trial: Trial, question: Question) -> Step:
+    """Return the record of one decision."""
+    policy, ids = trial.policy.name, question.holdings.numa_node_ids
+    merges = bool(question.hints)
+    found = reachable(question.hints, policy) if merges else None
+    return Step(
+        None if question.container is None else question.container.name,
+        tuple(_resource_parts(trial.pod, question)),
+        RULES.get(policy, f"policy {policy} decides"),
+        question.affinity if merges else None,
+        None if found is None else tuple(Choice.of(one, ids) for one in found[:KEPT]),
+        None if found is None else len(found),
+        product_of(question.hints, policy, ids) if merges else None,
+    )
+
+
+def _resource_parts(pod: Pod, question: Question) -> Iterator[ResourcePart]:
+    """Yield what a container, or the pod as a whole, asked for: CPUs, memory, devices, and what else was offered."""
+    asked = asked_by(question.container or pod)
+    name = None if question.container is None else question.container.name
+    offered = {
+        resource: (provider, view_of(resource, hints, question.holdings.numa_node_ids))
+        for provider, resources in question.hints.items()
+        for resource, hints in (resources or {}).items()
+    }
+    for resource in [*asked, *(one for one in offered if one not in asked)]:
+        amounts = question.holdings.amounts(resource)
+        manager = "cpu" if resource == "cpu" else "memory" if is_pinned_memory(resource) else "devices"
+        provider, view = offered.get(resource, ("" if amounts is None else manager, None))
+        yield ResourcePart(
+            resource,
+            name,
+            provider,
+            asked.get(resource),
+            () if amounts is None else tuple(_places(question.holdings, amounts)),
+            view,
+        )
+
+
+def _places(holdings: Holdings, amounts: ResourceAmounts) -> Iterator[PlacePart]:
+    """Yield the places of a resource, each with those who hold some of it there."""
+    for place in amounts.places:
+        found = holdings.holders(amounts, place.numa_nodes)
+        holders = tuple(Holder(one.pod, one.container, amount, reused) for one, amount, reused in found)
+        yield PlacePart(place.numa_nodes, place.capacity, place.reserved, place.free, holders)
+
+
+def _container_parts(trial: Trial, *, is_static: bool) -> Iterator[ContainerPart]:
+    """Yield the containers of the pod in the order of their admission."""
+    for one in trial.pod.all_containers:
+        yield ContainerPart(
+            one.name,
+            "sidecar" if one.is_sidecar else "init" if one.is_init else "container",
+            one.exclusive_cpus if is_static else 0,
+            why_shared(trial.pod, one) if is_static else NO_CPU_MANAGER,
+            trial.got.get(one.name),
+            missed_by(trial, one) if trial.admission.admitted else "",
+        )

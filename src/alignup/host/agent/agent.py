@@ -1,0 +1,325 @@
+"""Puts the agent together and runs it: takes over the leases, serves, and leaves them as they are when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import resource as limits_of
+import signal
+import socket
+import threading
+from contextlib import AsyncExitStack, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from alignup.errors import InputError, system_errors
+from alignup.host.agent.journal import Journal
+from alignup.host.agent.ownership import Ownership
+from alignup.host.agent.server import AgentServer, make_folder
+from alignup.host.agent.service import Observer, PluginCalls, PluginDevices, Service
+from alignup.host.leases.evidence import find_evidence, text_of
+from alignup.host.leases.file import is_default_state
+from alignup.host.leases.ledger import Ledger, Limits
+from alignup.host.processes.cgroups import Cgroups, Enclosures
+from alignup.host.processes.watch import ProcessWatch
+from alignup.host.trusted_files import check_free, check_text
+from alignup.kubelet.pod_resources import Allocatable, ContainerResources, PodResources
+from alignup.kubernetes.versions import NEWEST, KubeletVersion
+from alignup.machine.cpuset import CPUSet
+from alignup.records import Record, field
+from alignup.text.counting import counted
+from alignup.topology_manager.admission import MemoryBlock
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from alignup.host.leases.file import LeaseFile
+    from alignup.host.leases.local_machine import Site
+    from alignup.host.leases.record import LeaseRecord, LeaseTable
+    from alignup.machine.machine import Machine
+
+_LOG: Final = logging.getLogger(__name__)
+_LOOK: Final = 1.0
+"""Seconds between looks at the file of leases, which somebody may remove."""
+_GRACE: Final = 10.0
+"""Seconds after a start in which those who waited before keep their places."""
+
+
+class AgentOptions(Record):
+    """How an agent runs."""
+
+    socket: Path
+    group: str = ""
+    """Whose members may connect; empty: the group of the process."""
+    limits: Limits = field(default_factory=Limits)
+    device_plugins: Path | None = None
+    """The folder of device plugins; None: there are none."""
+    pod_resources: Path | None = None
+    """The socket of PodResources; None: it is not served."""
+    metrics: str = ""
+    """`[ADDRESS:]PORT`, or a path with a slash; empty: not served."""
+    durable: bool = True
+    """Leases are on the disk before anybody is told."""
+    version: KubeletVersion | None = None
+    """The release of the kubelet whose managers decide; None: the newest known."""
+    cgroups: bool = True
+    """Commands get cgroups, where some can be made."""
+    cgroup: Path | None = None
+    """The cgroup (v2) below which they are made; None: that of each command."""
+    replaces_own_files: bool = False
+    """Users who name no file of leases ask this agent from now on: it takes over what they have from such files."""
+
+
+def run_agent(file: LeaseFile, site: Site, options: AgentOptions) -> int:
+    """Run an agent until it is told to end; return its exit status.
+
+    Where it cannot serve, a file that had no agent before is as it was.
+
+    Raises:
+        InputError: another agent has the leases, or a file, folder or socket cannot be used.
+    """
+    check_text(file.path, "--state")  # users are told
+    ownership = Ownership(file)
+    try:
+        check_free(options.socket, "--socket")  # before the file says that an agent serves there
+        with system_errors("cannot serve a socket", options.socket):
+            make_folder(options.socket, options.group)  # before device plugins have theirs in it
+        table = ownership.take_over(site.identity, options.socket, _LOG.warning)
+        agent = Agent(file, site, options, ownership, table)
+        try:
+            return asyncio.run(agent.run())
+        except BaseException:
+            if ownership.is_first and not agent.is_ready.is_set():
+                # commands would wait for an agent that cannot start with these options
+                with suppress(InputError):
+                    ownership.hand_back(_LOG.warning)
+            raise
+    finally:
+        ownership.close()
+
+
+class Agent:
+    """An agent that runs.
+
+    Args:
+        file: the file whose leases it has taken over.
+        site: the machine.
+        options: how it runs.
+        ownership: its right to the leases.
+        table: what it has taken over.
+    """
+
+    def __init__(
+        self, file: LeaseFile, site: Site, options: AgentOptions, ownership: Ownership, table: LeaseTable
+    ) -> None:
+        self._file = file
+        self._site = site
+        self._options = options
+        self._ownership = ownership
+        self._table = table
+        self._status = 0
+        self._end = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.is_ready = threading.Event()
+        """Set when it serves."""
+
+    def end(self) -> None:
+        """Let it end, if it has not yet; from any thread, once it is ready."""
+        assert self._loop is not None  # noqa: S101  # it is ready
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._end.set)
+
+    async def run(self) -> int:
+        """Serve until it is told to end, by a signal or otherwise, or the disk fails; return the exit status."""
+        self._loop = asyncio.get_running_loop()
+        _raise_file_limit()
+        options = self._options
+        ledger = Ledger(self._site, options.limits, os.geteuid(), options.version or NEWEST)
+        own = self._ownership
+        ledger.closed = own.lost
+        for notice in ledger.restore(self._table.leases, self._table.waiting):
+            _LOG.warning("%s", notice)
+        async with AsyncExitStack() as stack:
+            journal = Journal(
+                own.journal, ledger.table, self._fail, durable=options.durable, lost=own.lost, written=own.wrote
+            )
+            stack.push_async_callback(journal.close)
+            service = self._service(ledger, journal, stack)
+            if options.pod_resources is not None:
+                from alignup.kubelet.pod_resources_server import serve_pod_resources  # noqa: PLC0415  # needs grpc
+
+                told = partial(pod_resources_of, ledger, self._site.machine)
+                stop = serve_pod_resources({options.pod_resources: told}, self._loop, "--podresources")
+                # it asks the event loop, and must not be waited for within it
+                stack.push_async_callback(asyncio.to_thread, stop)
+            server = AgentServer(options.socket, options.group, service)
+            await server.start()
+            stack.push_async_callback(server.stop)
+            if options.replaces_own_files:
+                self._take_from_own_files(ledger, journal, service)
+            self._heed_signals()
+            stack.callback(asyncio.create_task(self._look_after_file(ledger, journal, service)).cancel)
+            asyncio.get_running_loop().call_later(_GRACE, service.drop_waiters)
+            _LOG.info("serving %s with %s", options.socket, counted(len(ledger.leases), "lease"))
+            settle_memory()
+            self.is_ready.set()
+            tell_systemd(f"READY=1\nSTATUS={counted(len(ledger.leases), 'lease')} taken over")
+            await self._end.wait()
+            tell_systemd("STOPPING=1")
+        return self._status
+
+    def _service(self, ledger: Ledger, journal: Journal, stack: AsyncExitStack) -> Service:
+        """Return what carries requests out, with all that it needs.
+
+        Raises:
+            InputError: metrics, device plugins or cgroups cannot be where the options say.
+        """
+        observer = Observer()
+        if self._options.metrics:
+            from alignup.host.agent.metrics import AgentMetrics, serve_metrics  # noqa: PLC0415  # needs prometheus-client
+
+            observer = AgentMetrics(ledger, asyncio.get_running_loop())
+            # as above
+            stack.push_async_callback(asyncio.to_thread, serve_metrics(self._options.metrics, observer.registry))
+        plugins = self._plugins(stack)
+        enclosures = Enclosures(self._cgroups())
+        stack.callback(enclosures.close)
+        enclosures.sweep(frozenset(lease.cgroup for lease in self._table.leases), self._ownership.left)
+        service = Service(ledger, journal, self._site, self._file.path, plugins or PluginCalls(), observer, enclosures)
+        stack.push_async_callback(service.close)
+        service.watch = ProcessWatch(service.ended, self._table.leases)
+        stack.callback(service.watch.close)
+        if plugins is not None:
+            plugins.feed(ledger, service, asyncio.get_running_loop())
+        return service
+
+    async def _look_after_file(self, ledger: Ledger, journal: Journal, service: Service) -> None:
+        """See now and then that the file still says whose its leases are; end if another agent may have them."""
+        while True:
+            await asyncio.sleep(_LOOK)
+            try:
+                found = await asyncio.to_thread(self._ownership.look)
+            except InputError as error:
+                self._fail(str(error))
+                return
+            for lease in found:
+                if lease.id in ledger.leases:
+                    continue
+                _LOG.error("lease %s was granted without the agent, whose file was removed", lease.name)
+                _adopt(lease, ledger, journal, service)
+
+    def _take_from_own_files(self, ledger: Ledger, journal: Journal, service: Service) -> None:
+        """Take over the leases that running processes have from files of their users' own.
+
+        Called once the agent serves: a command that takes a lease from such a file looks afterwards whether an agent
+        serves.
+        """
+        own = text_of(self._file.path)
+        for one in find_evidence(None, of_all_users=os.geteuid() == 0):
+            lease = one.lease
+            is_own = one.state != own and is_default_state(one.state) and one.machine == self._site.identity
+            if is_own and lease.id not in ledger.leases:
+                _LOG.warning("lease %s of user %s was taken over from %s", lease.name, lease.uid, one.state)
+                _adopt(lease, ledger, journal, service)
+
+    def _fail(self, trouble: str) -> None:
+        """End: what cannot be written is promised to nobody."""
+        _LOG.critical("%s", trouble)
+        self._status = 1
+        self._end.set()
+
+    def _heed_signals(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._end.set)
+
+    def _cgroups(self) -> Cgroups | None:
+        """Return what makes cgroups; None, with a sentence in the log, if there is nowhere to make them.
+
+        Raises:
+            InputError: there is nowhere, and the options say where.
+        """
+        if not self._options.cgroups:
+            return None
+        try:
+            cgroups = Cgroups(self._options.cgroup)
+        except InputError as error:
+            if self._options.cgroup is not None:
+                raise
+            _LOG.info("leases of commands have no cgroups, and end with the processes that are known: %s", error)
+            return None
+        where = f"in {cgroups.base}" if cgroups.base else "below that of the command"
+        _LOG.info("each lease of a command has a cgroup %s, and ends when that is empty", where)
+        return cgroups
+
+    def _plugins(self, stack: AsyncExitStack) -> PluginDevices | None:
+        """Start to serve device plugins, if that is wanted."""
+        folder = self._options.device_plugins
+        if folder is None:
+            return None
+        from alignup.host.device_plugins.plugins import DevicePlugins  # noqa: PLC0415  # needs grpc
+
+        plugins = stack.enter_context(DevicePlugins(folder, numa_nodes=self._site.machine.numa_node_ids))
+        devices = PluginDevices(plugins, self._site.machine)
+        stack.callback(devices.close)
+        return devices
+
+
+def _adopt(lease: LeaseRecord, ledger: Ledger, journal: Journal, service: Service) -> None:
+    """Keep a lease that was given beside the agent."""
+    try:
+        ledger.restore([lease], are_new=True)
+    except InputError as error:
+        # there is no way to take it from its process
+        _LOG.error("the lease was not taken over: %s", error)  # a sentence is enough
+    else:
+        service.watch.watch(lease)
+        journal.append(ledger.take_entries())
+
+
+def pod_resources_of(ledger: Ledger, machine: Machine) -> tuple[list[PodResources], Allocatable]:
+    """Return the leases as pods, each in a namespace of its user with one container, and the allocatable resources."""
+    pods = []
+    for lease in ledger.leases.values():
+        memory = [MemoryBlock(tuple(sorted(by)), kind, sum(by.values())) for kind, by in lease.memory_by_node.items()]
+        devices = {resource: tuple(ids) for resource, ids in lease.devices.items()}
+        container = ContainerResources("command", lease.cpus, tuple(memory), devices)
+        pods.append(PodResources(f"user-{ledger.owner_of(lease)}", lease.name, (container,)))
+    cpus = CPUSet([cpu for node in machine.numa_nodes for core in node.cores for cpu in core.cpus])
+    memory = [MemoryBlock((node.id,), "memory", node.memory) for node in machine.numa_nodes if node.memory]
+    devices_there = {resource: tuple(some) for resource, some in ledger.node.inventory.items()}
+    return pods, Allocatable(cpus, tuple(memory), devices_there)
+
+
+def tell_systemd(words: str) -> None:
+    """Tell the service manager how it stands, where one wants to know."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address.startswith(("/", "@")):
+        return
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as notify:
+        notify.connect("\0" + address[1:] if address.startswith("@") else address)
+        notify.sendall(words.encode())
+
+
+def settle_memory() -> None:
+    """Freeze start-up objects from the collector; only in an agent's own process.
+
+    Each connection of asyncio leaves a cycle behind. With all that an agent has imported, a full collection would come
+    after many thousands of them, and take long; memory would grow meanwhile, and stay in pieces.
+    """
+    if threading.current_thread() is threading.main_thread():
+        gc.collect()
+        gc.freeze()
+        gc.collect()  # what is frozen counts no longer for when the next full one is due
+        gc.set_threshold(700, 10, 1)
+
+
+def _raise_file_limit() -> None:
+    """Have as many descriptors as this process may: each lease takes one."""
+    _, most = limits_of.getrlimit(limits_of.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):
+        limits_of.setrlimit(limits_of.RLIMIT_NOFILE, (most, most))

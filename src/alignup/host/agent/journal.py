@@ -1,0 +1,341 @@
+"""Writes what happens to the leases into a file before anybody is told, and reads it back after whatever happened.
+
+A line has the checksum of what follows it, and an entry. The first entry is a table of all leases; when the file has
+grown, a new one that starts with today's table takes its place. Entries that come while the disk is busy are written
+together (group commit), by a thread that does nothing else.
+
+What ends in a newline was promised. Where such a line cannot be read, the leases that it may have given are looked for
+among those that running processes show; what is not found is said to be lost, and nothing is given until an operator
+has looked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from alignup.errors import InputError, system_reason
+from alignup.host.leases import record
+from alignup.host.leases.evidence import Evidence, overlap, with_evidence
+from alignup.host.trusted_files import open_own, replace_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+
+
+VERSION: Final = 1
+_LARGEST: Final = 8 << 20
+"""Bytes after which the file is made anew."""
+_CHECKSUM: Final = 8
+_HARMLESS: Final = (b'{"type":"freed","id":"', b'{"type":"left","id":"', b'{"type":"joined","waiter":')
+"""How entries begin that give no lease."""
+_ID_STARTS: Final = _CHECKSUM + 1 + len('{"type":"given","lease":{"id":"')
+_FEW: Final = 2
+"""Bytes that a damaged line may have other than the entry that it was."""
+_MOST_ENDS: Final = 4096
+_JOINED: Final = re.compile(rb"\}.(?=[0-9a-f]{8} \{)", re.DOTALL)
+"""Two entries with something else than a newline between them."""
+
+
+class Began(msgspec.Struct, frozen=True, tag="began", omit_defaults=True):
+    """The first entry: the leases when the file was made."""
+
+    version: int
+    table: record.LeaseTable
+    lost: str = ""
+    """Why there may be leases that are not known; empty: there are none."""
+
+
+_DECODE: Final = record.lease_decoder(Began | record.Given | record.Freed | record.Joined | record.Left).decode  # type: ignore[arg-type]  # a union
+
+
+class Damage(NamedTuple):
+    """A promised line, or several that follow each other, that cannot be read."""
+
+    line: int
+    text: bytes
+
+
+class Reading(NamedTuple):
+    """What a journal says."""
+
+    table: record.LeaseTable
+    damage: tuple[Damage, ...] = ()
+    ended: frozenset[str] = frozenset()
+    """Ids of leases that ended, and of which no line says that they were given."""
+    is_torn: bool = False
+    """It ends with a line that was not written whole, and so promised to nobody."""
+    lost: str = ""
+    """See `Began.lost`."""
+
+
+def read_entries(text: bytes, where: str) -> Reading:
+    """Return what the lines of a journal say; `where` is the place that an error names.
+
+    Raises:
+        InputError: it is of a later release, or has amounts that no machine has.
+    """
+    *promised, rest = text.split(b"\n")
+    entries: list[Began | record.Entry] = []
+    damage: list[Damage] = []
+    for number, line in enumerate(promised, 1):
+        found = _entries_of(line)
+        entries += found
+        if found:
+            continue
+        if damage and damage[-1].line + damage[-1].text.count(b"\n") + 1 == number:
+            line = damage.pop().text + b"\n" + line  # noqa: PLW2901  # one entry with a newline in it
+            number -= line.count(b"\n")  # noqa: PLW2901  # as above
+        damage.append(Damage(number, line))
+    last, is_torn = _unfinished(rest)
+    entries += last
+    if not entries and not damage:
+        damage = [Damage(1, b"")]
+    began = next((entry for entry in entries if isinstance(entry, Began)), None)
+    if began is not None and began.version > VERSION:
+        raise InputError.at(f"{where}:1", f"a journal in the form of version {VERSION}", began.version)
+    table, ended = _replayed(entries, is_damaged=bool(damage))
+    record.check_amounts(table.leases, where)
+    return Reading(table, tuple(damage), frozenset(ended), is_torn, "" if began is None else began.lost)
+
+
+def settled(
+    reading: Reading, shown: Sequence[Evidence], promised_leases: int | None = None
+) -> tuple[record.LeaseTable, str, str]:
+    """Return the leases that are known, words about where from, and why there may be others; empty: there are none.
+
+    Args:
+        reading: what the journal says.
+        shown: what running processes show.
+        promised_leases: how many leases there were when the journal was written last; None: not known.
+    """
+    if not reading.damage:
+        words = "the journal ends with an incomplete entry, which is ignored" if reading.is_torn else ""
+        return reading.table, words, reading.lost
+    table, found = with_evidence(reading.table, shown)
+    where = ", ".join(str(one.line) for one in reading.damage[:4])
+    words = f"line {where} of the journal cannot be read; {found or 'running processes show no other lease'}"
+    is_complete = len(reading.damage) == 1 and promised_leases is not None and len(table.leases) >= promised_leases
+    if is_complete or all(_is_explained(one, reading, shown) for one in reading.damage):
+        return table, words, reading.lost
+    return table, words, f"line {where} of the journal cannot be read, and may have recorded a lease"
+
+
+def write_journal(path: Path, table: record.LeaseTable, lost: str = "") -> int:
+    """Write a journal that starts with a table, in the place of an earlier one; return its size in bytes.
+
+    Raises:
+        OSError: it cannot be written; the earlier one is still there.
+    """
+    text = line_of(Began(VERSION, table, lost))
+    replace_file(path, text)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+    return len(text)
+
+
+class Journal:
+    """A journal that is being written, from within an event loop.
+
+    Args:
+        path: the file, which `write_journal` has made.
+        table: returns the leases as they are now, for the next file.
+        broken: called with a sentence after which nothing more is written.
+        durable: entries are on the disk before anybody is told; else they survive the end of this process only.
+        lost: see `Began.lost`.
+        written: called, in the thread that writes, with the open file and the number of leases after each write.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        table: Callable[[], record.LeaseTable],
+        broken: Callable[[str], None],
+        *,
+        durable: bool = True,
+        lost: str = "",
+        written: Callable[[int, int], None] = lambda *_: None,
+    ) -> None:
+        self._path = path
+        self._table = table
+        self._broken = broken
+        self._durable = durable
+        self._lost = lost
+        self._written = written
+        self._descriptor = open_own(path, os.O_WRONLY | os.O_APPEND)
+        self._size = self._first_size = os.fstat(self._descriptor).st_size
+        self._batch: list[tuple[list[bytes], Callable[[], None], Callable[[str], None]]] = []
+        """Lines, and who is to hear that they are written, or why they are not."""
+        self._wake = asyncio.Event()
+        self._is_closing = False
+        self._trouble = ""
+        # its own: what hangs elsewhere is not to keep the disk waiting
+        self._disk = ThreadPoolExecutor(1, "journal")
+        self._writing = asyncio.create_task(self._run())
+
+    def append(
+        self,
+        entries: Iterable[record.Entry],
+        tell: Callable[[], None] = lambda: None,
+        failed: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Write entries, in the order of the calls.
+
+        Args:
+            entries: the entries.
+            tell: called when they, and all before them, are written.
+            failed: called with a sentence instead if they cannot be written.
+        """
+        lines = list(map(line_of, entries))
+        if self._trouble and lines:
+            failed(self._trouble)
+            return
+        self._batch.append((lines, tell, failed))
+        self._wake.set()
+
+    async def close(self) -> None:
+        """Wait until all is written, and close the file."""
+        self._is_closing = True
+        self._wake.set()
+        await self._writing
+        self._disk.shutdown()
+        os.close(self._descriptor)
+
+    async def _run(self) -> None:
+        """Write what is appended until closed."""
+        loop = asyncio.get_running_loop()
+        while not self._is_closing or self._batch:
+            await self._wake.wait()
+            self._wake.clear()
+            batch, self._batch = self._batch, []
+            lines = [line for own, _, _ in batch for line in own]
+            try:
+                if lines and not self._trouble:
+                    await loop.run_in_executor(self._disk, self._task(lines))
+            except Exception as error:  # noqa: BLE001  # nobody is above, and those who asked wait
+                # behind a line that was written in part, nothing would be read again
+                self._trouble = f"cannot write the journal: {system_reason(error)}"
+                self._broken(self._trouble)
+            for _, tell, failed in batch:
+                # each by itself: one that fails is logged, and stops nobody else
+                if self._trouble and lines:
+                    loop.call_soon(failed, self._trouble)
+                else:
+                    loop.call_soon(tell)
+
+    def _task(self, lines: list[bytes]) -> Callable[[], None]:
+        """Return the function that writes some lines, or the whole table if the file has grown large."""
+        table = self._table()  # it has what the lines say
+        if self._size > max(_LARGEST, 4 * self._first_size):
+            return lambda: self._begin_anew(table)
+        return lambda: self._write(b"".join(lines), len(table.leases))
+
+    def _write(self, data: bytes, leases: int) -> None:
+        self._size += len(data)
+        while data:
+            data = data[os.write(self._descriptor, data) :]
+        if self._durable:
+            os.fdatasync(self._descriptor)
+        self._written(self._descriptor, leases)
+
+    def _begin_anew(self, table: record.LeaseTable) -> None:
+        self._size = self._first_size = write_journal(self._path, table, self._lost)
+        earlier, self._descriptor = self._descriptor, open_own(self._path, os.O_WRONLY | os.O_APPEND)
+        os.close(earlier)
+        self._written(self._descriptor, len(table.leases))
+
+
+def line_of(entry: Began | record.Entry) -> bytes:
+    """Return the line of an entry."""
+    text = record.encode_leases(entry)
+    return b"%08x %b\n" % (zlib.crc32(text), text)
+
+
+def _entry_of(line: bytes) -> Began | record.Entry | None:
+    """Return the entry of a line; None if it is not whole."""
+    text = line[_CHECKSUM + 1 :]
+    if line[:_CHECKSUM] != b"%08x" % zlib.crc32(text):
+        return None
+    try:
+        entry: Began | record.Entry = _DECODE(text)
+    except msgspec.MsgspecError:
+        return None
+    return entry
+
+
+def _entries_of(line: bytes) -> list[Began | record.Entry]:
+    """Return the entry of a line, or the two of a line whose newline was damaged; none if it cannot be read."""
+    entry = _entry_of(line)
+    if entry is not None:
+        return [entry]
+    for between in _JOINED.finditer(line):
+        one, other = _entry_of(line[: between.start() + 1]), _entry_of(line[between.end() :])
+        if one is not None and other is not None:
+            return [one, other]
+    return []
+
+
+def _unfinished(rest: bytes) -> tuple[list[Began | record.Entry], bool]:
+    """Return the entries at the end of a journal that have no newline, and whether something else is left there."""
+    found = _entries_of(rest)
+    if found:
+        return found, False
+    # the newline of a promised line may be what is damaged
+    for end in [found.end() for found in re.finditer(rb"\}", rest)][-_MOST_ENDS:]:
+        found = _entries_of(rest[:end])
+        if found:
+            return found, end + 1 < len(rest)
+    return [], bool(rest)
+
+
+def _replayed(entries: Sequence[Began | record.Entry], *, is_damaged: bool) -> tuple[record.LeaseTable, set[str]]:
+    """Return the leases after some entries, and the ids of those that ended and were never given."""
+    table = record.LeaseTable()
+    leases: dict[str, record.LeaseRecord] = {}
+    waiting: dict[str, record.Waiter] = {}
+    ended: set[str] = set()
+    for entry in entries:
+        if isinstance(entry, Began):
+            table = entry.table
+            leases = {lease.id: lease for lease in table.leases}
+            waiting = {waiter.id: waiter for waiter in table.waiting}
+        elif isinstance(entry, record.Given):
+            if is_damaged:  # nothing is given twice: what the lease has of an earlier one had been freed
+                leases = {key: one for key, one in leases.items() if not overlap(one, entry.lease)}
+            leases[entry.lease.id] = entry.lease
+        elif isinstance(entry, record.Freed):
+            if leases.pop(entry.id, None) is None:
+                ended.add(entry.id)
+        elif isinstance(entry, record.Joined):
+            waiting[entry.waiter.id] = entry.waiter
+        else:
+            waiting.pop(entry.id, None)
+    return record.LeaseTable(table.machine, tuple(leases.values()), tuple(waiting.values())), ended
+
+
+def _is_explained(damage: Damage, reading: Reading, shown: Iterable[Evidence]) -> bool:
+    """Return whether a damaged line hides no lease: it gave none, or its lease ended, or a process shows it."""
+    text = damage.text
+    entry = text[_CHECKSUM + 1 :]
+    if any(_differ(entry[: len(begins)], begins) <= _FEW for begins in _HARMLESS):
+        return True
+    if any(_differ(text[_ID_STARTS : _ID_STARTS + 16], ended.encode()) <= 1 for ended in reading.ended):
+        return True
+    return any(_differ(text + b"\n", line_of(record.Given(one.lease))) <= _FEW for one in shown)
+
+
+def _differ(one: bytes, other: bytes) -> int:
+    """Return in how many bytes two texts differ; of different lengths, in all."""
+    if len(one) != len(other):
+        return max(len(one), len(other), _FEW + 1)
+    return sum(a != b for a, b in zip(one, other, strict=True))

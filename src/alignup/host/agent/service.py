@@ -1,0 +1,510 @@
+"""Carries out what users ask the agent for: the ledger decides, plugins agree, the journal is written, then they hear.
+
+Connections are left to `server` beside this module. A request that needs no plugin and does not wait is decided at
+once, within the call; any other runs as a task of its own, so that only its sender waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import msgspec
+
+from alignup.errors import AlignupError, AllocationError, InputError
+from alignup.host.device_plugins.answer import DeviceAnswer, join_answers
+from alignup.host.leases import agent_messages as messages
+from alignup.host.leases.binding import memory_nodes
+from alignup.host.leases.environment import cuda_variables
+from alignup.host.leases.evidence import check_release
+from alignup.host.leases.lease_node import cut
+from alignup.host.leases.request import Claim, PartOf, Question, check_name, make_request
+from alignup.host.processes.identity import Liveness, ProcessIdentity, ancestors
+from alignup.machine.device_inventory import Device, near_cpu_nodes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from alignup.host.agent.journal import Journal
+    from alignup.host.device_plugins.plugins import DevicePlugins
+    from alignup.host.leases.ledger import Ledger
+    from alignup.host.leases.local_machine import Site
+    from alignup.host.leases.record import LeaseRecord, Waiter
+    from alignup.host.processes.callers import Caller
+    from alignup.host.processes.cgroups import Enclosures
+    from alignup.host.processes.watch import ProcessWatch
+    from alignup.machine.machine import Machine
+
+_LOG: Final = logging.getLogger(__name__)
+_OWN_FAILURE: Final = "the agent failed: see its log"
+_NOBODY: Final = ProcessIdentity(0, 0, "", 0)
+_THREADS: Final = 2
+_MOST_CALLS: Final = 64
+"""Of one plugin, under way or waiting."""
+_PAUSE: Final = 0.02
+"""Seconds between two reports that are taken over, at least."""
+_T = TypeVar("_T")
+_Held = TypeVar("_Held", "LeaseRecord", "Waiter")
+_MOST_QUESTIONS: Final = 16
+"""A request whose plugins are asked more often meets a machine that changes all the time."""
+
+
+class Observer:
+    """Is told about requests; this one does nothing with it."""
+
+    def admitted(self, lease: LeaseRecord, seconds: float) -> None:
+        """Record a request that got a lease, and how long it took from its arrival."""
+
+    def refused(self, reason: str, seconds: float) -> None:
+        """Record a request that got none."""
+
+    def waited(self, seconds: float) -> None:
+        """Record how long a request that was willing to wait had to."""
+
+
+class PluginCalls:
+    """What the service asks of device plugins; this one has none."""
+
+    def has(self, resource: str) -> bool:  # noqa: ARG002
+        """Return whether a plugin has the devices of a resource."""
+        return False
+
+    async def prefer(self, question: Question) -> Sequence[str]:  # noqa: ARG002
+        """Return the ids that a plugin prefers; may raise AllocationError."""
+        return ()
+
+    async def allocate(self, devices: Mapping[str, Sequence[str]]) -> DeviceAnswer:
+        """Let plugins allocate and prepare devices; may raise AllocationError."""
+        raise NotImplementedError
+
+
+class Service:
+    """The agent, without its sockets.
+
+    Args:
+        ledger: decides.
+        journal: remembers.
+        site: the machine.
+        state: the lease file that the agent has taken over.
+        plugins: device plugins.
+        observer: told what happens.
+        enclosures: puts commands into cgroups.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        journal: Journal,
+        site: Site,
+        state: Path,
+        plugins: PluginCalls,
+        observer: Observer,
+        enclosures: Enclosures,
+    ) -> None:
+        self._ledger = ledger
+        self._enclosures = enclosures
+        self._journal = journal
+        self._site = site
+        self._state = state
+        self._plugins = plugins
+        self._observer = observer
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._turns: dict[str, asyncio.Event] = {}
+        self._is_closing = False
+        self.watch: ProcessWatch
+        """Set before the first request."""
+
+    def handle(
+        self, request: messages.Request, caller: Caller, reply: Callable[[messages.Reply], None]
+    ) -> Callable[[], object] | None:
+        """Carry out a request; `reply` is called once, now or later, unless the returned function is called before.
+
+        That function is for a user who has gone away.
+        """
+        uid = caller.uid
+        try:
+            if isinstance(request, messages.Ask):
+                return self._ask(request, caller, reply)
+            if isinstance(request, messages.GiveBack):
+                self._give_back(request, uid, reply)
+            elif isinstance(request, messages.Release):
+                named = self._ledger.named(request.name, uid)
+                self._end(check_release(named, request.name, force=request.force)[0], reply)
+            elif isinstance(request, messages.List):
+                reply(shown(self._ledger, uid, self.watch.state_of))
+            else:
+                inventory = self._ledger.node.inventory
+                reply(messages.Parts(cut(self._site, inventory, request.parts, request.cpus_per_part, request.devices)))
+        except Exception as error:  # noqa: BLE001  # one request's failure is not to be the others'
+            reply(_reply_to(error, uid))
+        return None
+
+    def ended(self, lease_id: str) -> None:
+        """Free a lease whose processes have ended."""
+        lease = self._ledger.free(lease_id)
+        if lease is not None:
+            _LOG.info("lease %s has ended with its processes", lease.name, extra={"lease": lease.id})
+            self._journal.append(self._ledger.take_entries())
+            self.changed()
+            self._enclosures.discard(lease.cgroup)
+
+    def changed(self) -> None:
+        """Let those who wait look again: there may be more to have."""
+        for lease_id in self._ledger.heads():
+            turn = self._turns.get(lease_id)
+            if turn is not None:
+                turn.set()
+
+    def drop_waiters(self) -> None:
+        """Drop waiters that did not reconnect after a restart of the agent."""
+        for waiter in self._ledger.waiting:
+            if waiter.id not in self._turns:
+                self._ledger.leave(waiter.id)
+        self._journal.append(self._ledger.take_entries(), self.changed)
+
+    async def close(self) -> None:
+        """Give up what is under way; those who wait keep their places, for when the agent is there again."""
+        self._is_closing = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _ask(
+        self, request: messages.Ask, caller: Caller, reply: Callable[[messages.Reply], None]
+    ) -> Callable[[], object] | None:
+        start = time.perf_counter()
+        claim = self._claim(request, caller)
+        if not (self._encloses(claim) or any(self._plugins.has(resource) for resource in request.devices)):
+            try:
+                self._ledger.ask(claim)  # no plugin, no question
+            except AllocationError as refusal:
+                if not request.wait:
+                    self._observer.refused(refusal.reason, time.perf_counter() - start)
+                    raise
+            else:
+                with self._freed_on_error(claim.id):
+                    self._tell(self._kept(claim.id), time.perf_counter() - start, reply)
+                return None
+        task = asyncio.get_running_loop().create_task(self._ask_patiently(claim, request.wait, reply))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task.cancel
+
+    def _encloses(self, claim: Claim) -> bool:
+        """Return whether a claim is for a command that is to have a cgroup.
+
+        Not for a process that asks for itself: it may have several leases, and does other things beside them.
+        """
+        return claim.keeper is not None and self._enclosures.takes(in_container=claim.in_container)
+
+    def _claim(self, request: messages.Ask, caller: Caller) -> Claim:
+        """Return the claim of a request, checked.
+
+        Raises:
+            InputError: the request is invalid.
+        """
+        if len(request.id) != 16 or not (request.id.isascii() and request.id.isalnum()):  # noqa: PLR2004  # see Ask.id
+            raise InputError.at("the request", "an id of 16 letters and digits", request.id)
+        check_name(request.stem, "stem")
+        holder = self.watch.checked(request.holder, caller)
+        keeper = None if request.keeper is None else self.watch.checked(request.keeper, caller)
+        wishes = make_request(
+            cpus=request.cpus,
+            memory=request.memory,
+            devices=request.devices,
+            policy=request.policy,
+            name=request.name,
+            part=None if request.part is None else PartOf(*request.part),
+            kubelet_version=request.kubelet_version or None,
+        )
+        own = self._ledger.node.node.config.version
+        if wishes.kubelet_version not in {None, own}:
+            raise InputError.at("--kubelet-version", f"{own}, as which the agent decides", request.kubelet_version)
+        return Claim(
+            wishes,
+            holder,
+            command=request.command[:100],
+            name=request.stem[:80],
+            keeper=keeper,
+            id=request.id,
+            uid=caller.uid,
+            ancestors=ancestors(holder.pid) if request.wait else (),
+            in_container=self.watch.is_elsewhere(request.holder, caller),
+        )
+
+    async def _ask_patiently(self, claim: Claim, wait: float, reply: Callable[[messages.Reply], None]) -> None:
+        """Ask for a lease with plugins to be asked too, for a command that gets a cgroup, or with patience."""
+        start = time.monotonic()
+        try:
+            granted = await self._waited_for(claim, wait)
+            with self._freed_on_error(granted.lease.id):
+                if wait:
+                    self._observer.waited(time.monotonic() - start)
+                self._tell(granted, time.monotonic() - start, reply)
+        except Exception as error:  # noqa: BLE001  # as above
+            if isinstance(error, AllocationError):
+                self._observer.refused(error.reason, time.monotonic() - start)
+            reply(_reply_to(error, claim.uid, f" (waited for {wait:g} s)" if wait > 0 else ""))
+        finally:
+            self._turns.pop(claim.id, None)
+            if not self._is_closing:
+                self._ledger.leave(claim.id)
+                self._journal.append(self._ledger.take_entries(), self.changed)
+
+    async def _waited_for(self, claim: Claim, wait: float) -> messages.Grant:
+        """Return the lease when it can be had.
+
+        Raises:
+            AllocationError: it cannot be had, or not in time.
+            InputError: its holder cannot be told what it needs to know.
+        """
+        end = None if wait < 0 else time.monotonic() + wait
+        while True:
+            turn = self._turns[claim.id] = asyncio.Event()
+            try:
+                return await self._lease_made(claim)
+            except AllocationError as refusal:
+                left = None if end is None else end - time.monotonic()
+                if left is not None and left <= 0:
+                    raise
+                self._ledger.join(claim)
+                self._journal.append(self._ledger.take_entries())
+                try:
+                    await asyncio.wait_for(turn.wait(), left)
+                except TimeoutError:
+                    raise refusal from None
+
+    async def _lease_made(self, claim: Claim) -> messages.Grant:
+        """Return a lease that the plugins of its devices have agreed to, with its command in a cgroup if it gets one.
+
+        Raises:
+            AllocationError: there is none now, or a plugin failed.
+            InputError: its holder cannot be told what it needs to know.
+        """
+        found = await self._set_aside(claim)
+        ids = {resource: ids for resource, ids in found.devices.items() if self._plugins.has(resource)}
+        cgroup = ""
+        with self._freed_on_error(found.id):
+            answer = await self._plugins.allocate(ids) if ids else None
+            if self._encloses(claim) and not found.cgroup:
+                cgroup = await self._enclosures.enclose(claim.id, claim.holder)
+            try:
+                return self._kept(found.id, answer, cgroup)
+            except BaseException:
+                self._enclosures.discard(cgroup)
+                raise
+
+    async def _set_aside(self, claim: Claim) -> LeaseRecord:
+        """Return what a request gets once its plugins agree, after asking them which devices they prefer.
+
+        Raises:
+            AllocationError: there is nothing for it now, or a plugin failed.
+        """
+        claim.advice.clear()
+        for _ in range(_MOST_QUESTIONS):
+            found = self._ledger.ask(claim)
+            if not isinstance(found, Question):
+                return found
+            try:
+                claim.advice[found] = tuple(await self._plugins.prefer(found))
+            except AllocationError as error:
+                claim.advice[found] = error.detail
+        raise AllocationError("the device list kept changing")
+
+    def _kept(self, lease_id: str, answer: DeviceAnswer | None = None, cgroup: str = "") -> messages.Grant:
+        """Make a lease of what was set aside; return what its holder is to be told, once it is in the journal.
+
+        Raises:
+            AllocationError: it has been taken back meanwhile.
+            InputError: its holder cannot be told what it needs to know.
+        """
+        found = self._ledger.leases.get(lease_id)
+        if found is None:
+            raise AllocationError("the process exited before its lease was granted")
+        machine, cuda = self._site.machine, {}
+        if found.devices:
+            cuda = cuda_variables(found.devices, self._ledger.node.inventory, machine)
+        nodes = memory_nodes(found, machine)
+        lease = self._ledger.keep(lease_id, answer, cgroup)
+        self.watch.watch(lease)
+        return messages.Grant(
+            self._site.shown(lease), self._site.identity, str(self._state), nodes, self._site.is_here, cuda
+        )
+
+    def _tell(self, granted: messages.Grant, seconds: float, reply: Callable[[messages.Reply], None]) -> None:
+        """Tell of a lease when it is in the journal; it took so many seconds."""
+        self._observer.admitted(granted.lease, seconds)
+        self._journal.append(
+            self._ledger.take_entries(), lambda: reply(granted), lambda why: reply(messages.Failed(why))
+        )
+
+    @contextmanager
+    def _freed_on_error(self, lease_id: str) -> Iterator[None]:
+        """Take a lease back, or what was set aside for one, if its holder will not be told of it."""
+        try:
+            yield
+        except BaseException:
+            lease = self._ledger.leases.get(lease_id)
+            if lease is not None:
+                self._end(lease)
+            raise
+
+    def _give_back(self, request: messages.GiveBack, uid: int, reply: Callable[[messages.Reply], None]) -> None:
+        lease = self._ledger.leases.get(request.id)
+        if lease is None or not (self._ledger.owner_of(lease) == uid or self._ledger.is_admin(uid)):
+            reply(messages.Done())
+        else:
+            self._end(lease, reply)
+
+    def _end(self, lease: LeaseRecord, reply: Callable[[messages.Reply], None] = lambda _: None) -> None:
+        """Free a lease whose processes may run."""
+        self.watch.forget(lease.id)
+        self._ledger.free(lease.id)
+        self._journal.append(
+            self._ledger.take_entries(), lambda: reply(messages.Done(lease)), lambda why: reply(messages.Failed(why))
+        )
+        self.changed()
+        self._enclosures.discard(lease.cgroup)
+
+
+def _reply_to(error: Exception, uid: int, waited: str = "") -> messages.Reply:
+    """Return what the user of a request that failed is told."""
+    if isinstance(error, AllocationError):
+        return messages.Refused(f"{error.detail}{waited}", error.reason)
+    if isinstance(error, AlignupError):
+        return messages.Failed(str(error))
+    _LOG.error("a request of user %s failed", uid, exc_info=error)
+    return messages.Failed(_OWN_FAILURE)
+
+
+def shown(ledger: Ledger, uid: int, state_of: Callable[[str], Liveness]) -> messages.Leases:
+    """Return leases and queue as a user may see them: of other users, what they have and ask for, but not who they are.
+
+    Args:
+        ledger: the leases.
+        uid: the user.
+        state_of: says of an id whether a process of that lease runs.
+    """
+
+    def sees(one: LeaseRecord | Waiter) -> bool:
+        return ledger.is_admin(uid) or ledger.owner_of(one) == uid
+
+    def hidden(one: _Held, **more: str | None) -> _Held:
+        name = f"(user {ledger.owner_of(one)})"
+        return msgspec.structs.replace(one, id="", name=name, process=_NOBODY, command="", **more)
+
+    leases = tuple(
+        messages.KnownLease(lease, state_of(lease.id).value)
+        if sees(lease)
+        else messages.KnownLease(hidden(lease, keeper=None, answer=None, cgroup=""), Liveness.RUNNING.value)
+        for lease in ledger.leases.values()
+    )
+    waiting = (one if sees(one) else hidden(one) for one in ledger.waiting)
+    return messages.Leases(leases, tuple(msgspec.structs.replace(one, ancestors=()) for one in waiting))
+
+
+class _Calls:
+    """The calls of one plugin: two at a time, in threads of its own, and a bounded number behind them."""
+
+    def __init__(self, resource: str) -> None:
+        self._resource = resource
+        self._threads = ThreadPoolExecutor(_THREADS, "plugin")
+        self._free = threading.Semaphore(_MOST_CALLS)
+
+    async def call(self, function: Callable[..., _T], *arguments: object) -> _T:
+        """Return what a function returns.
+
+        Raises:
+            AllocationError: too many calls wait already, or the function raises one.
+        """
+        if not self._free.acquire(blocking=False):
+            raise AllocationError(f"the device plugin of {self._resource} is busy: {_MOST_CALLS} calls wait for it")
+        calling = self._threads.submit(function, *arguments)
+        calling.add_done_callback(lambda _: self._free.release())
+        return await asyncio.wrap_future(calling)
+
+    def close(self) -> None:
+        """Begin no more calls."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+class PluginDevices(PluginCalls):
+    """The device plugins of the agent: their devices for the ledger, and their answers for the service.
+
+    Each plugin has threads of its own, so that one that hangs keeps nobody else waiting. Reports are taken over one at
+    a time, the latest of each plugin, and with pauses four times as long as that took.
+
+    Args:
+        plugins: those that register.
+        machine: the machine; a device near NUMA nodes without CPUs counts as near the closest ones with CPUs.
+    """
+
+    def __init__(self, plugins: DevicePlugins, machine: Machine) -> None:
+        self._plugins = plugins
+        self._machine = machine
+        self._resources: set[str] = set()
+        self._calls: dict[str, _Calls] = {}
+        self._reports: dict[str, tuple[Device, ...]] = {}
+        """What is to be taken over, by resource."""
+        self._timer: asyncio.Handle | None = None
+
+    def feed(self, ledger: Ledger, service: Service, loop: asyncio.AbstractEventLoop) -> None:
+        """Let a ledger have the devices that there are, now and whenever they change, in its event loop."""
+
+        def reported(resource: str, devices: tuple[Device, ...]) -> None:
+            self._reports[resource] = devices
+            if self._timer is None:
+                self._timer = loop.call_soon(take_over)
+
+        def take_over() -> None:
+            self._timer = None
+            if not self._reports:
+                return
+            start = loop.time()
+            resource = next(iter(self._reports))
+            try:
+                self._take_over(resource, self._reports.pop(resource), ledger)
+                service.changed()
+            except AlignupError as error:
+                _LOG.warning("the devices of %s were not taken over: %s", resource, error)
+            self._timer = loop.call_later(max(_PAUSE, 4 * (loop.time() - start)), take_over)
+
+        self._plugins.listen(lambda *report: loop.call_soon_threadsafe(reported, *report))
+
+    def _take_over(self, resource: str, devices: tuple[Device, ...], ledger: Ledger) -> None:
+        self._resources.add(resource)
+        placed = near_cpu_nodes(self._machine, {resource: devices})[resource]
+        ledger.update(resource, placed, has_preferences=self._plugins.has_preferences(resource))
+
+    def has(self, resource: str) -> bool:
+        """See `PluginCalls`."""
+        return resource in self._resources
+
+    async def prefer(self, question: Question) -> Sequence[str]:
+        """See `PluginCalls`."""
+        preference = self._plugins.preference(question.resource)
+        return await self._of(question.resource).call(
+            preference, question.available, question.must_include, question.size
+        )
+
+    async def allocate(self, devices: Mapping[str, Sequence[str]]) -> DeviceAnswer:
+        """See `PluginCalls`; several plugins are asked one after the other."""
+        asked = sorted(devices.items())
+        answers = [await self._of(resource).call(self._plugins.allocate, {resource: ids}) for resource, ids in asked]
+        for resource, ids in asked:
+            await self._of(resource).call(self._plugins.pre_start, {resource: ids})
+        return join_answers(answers)
+
+    def close(self) -> None:
+        """Begin no more calls."""
+        for calls in self._calls.values():
+            calls.close()
+
+    def _of(self, resource: str) -> _Calls:
+        return self._calls.setdefault(resource, _Calls(resource))

@@ -1,0 +1,202 @@
+"""Holds the messages between a command and the agent, and frames them: four bytes of length, then JSON.
+
+What is told of leases is the same where a file keeps them: a `Grant`, `Leases`, `Parts`.
+
+Both ends read what somebody else wrote, so lengths have bounds and every field has a type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from alignup.errors import InputError
+from alignup.host.leases.record import LeaseRecord, MachineIdentity, Waiter, encode_leases, lease_decoder
+from alignup.host.processes.identity import ProcessIdentity  # noqa: TC001  # msgspec reads annotations
+from alignup.machine.cpuset import CPUSet  # noqa: TC001  # as above
+from alignup.text.json_text import decode_json
+
+AGENT_VARIABLE: Final = "ALIGNUP_AGENT"
+"""Names the socket of the agent to ask; empty: none."""
+HEADER: Final = 4
+LARGEST_REQUEST: Final = 1 << 16
+LARGEST_REPLY: Final = 64 << 20
+
+
+class Ask(msgspec.Struct, frozen=True, tag="ask", omit_defaults=True):
+    """Asks for a lease; the reply is Grant, Refused or Failed. The same request gets the same lease."""
+
+    id: str
+    """Of the lease that is to be made: 16 hexadecimal digits, never used before."""
+    holder: ProcessIdentity
+    command: str
+    stem: str
+    keeper: ProcessIdentity | None = None
+    cpus: int = 0
+    memory: int = 0
+    devices: dict[str, int] = msgspec.field(default_factory=dict)
+    policy: str = "best-effort"
+    name: str = ""
+    part: tuple[int, int] | None = None
+    """(rank, parts)"""
+    kubelet_version: str = ""
+    """The release whose managers are to decide, which must be the agent's; empty: the agent's."""
+    wait: float = 0.0
+    """Seconds; below 0: as long as it takes."""
+
+
+class GiveBack(msgspec.Struct, frozen=True, tag="give-back"):
+    """Ends a lease of the user's own by its id; the reply is Done."""
+
+    id: str
+
+
+class Release(msgspec.Struct, frozen=True, tag="release"):
+    """Ends a lease by its name; the reply is Done, Refused or Failed."""
+
+    name: str
+    force: bool = False
+
+
+class List(msgspec.Struct, frozen=True, tag="list"):
+    """Asks for all leases and the queue; the reply is Leases."""
+
+
+class Cut(msgspec.Struct, frozen=True, tag="cut", omit_defaults=True):
+    """Asks for the machine in equal parts; the reply is Parts or Failed."""
+
+    parts: int
+    cpus_per_part: int = 0
+    devices: dict[str, int] = msgspec.field(default_factory=dict)
+
+
+class Grant(msgspec.Struct, frozen=True, tag="granted", omit_defaults=True):
+    """A lease that was made, and what its holder needs to know beside it."""
+
+    lease: LeaseRecord
+    machine: MachineIdentity
+    state: str
+    """The file of leases that it is in, or that the agent has taken over."""
+    memory_nodes: tuple[int, ...]
+    """Kernel ids of the NUMA nodes to bind memory to; none: it is not to be bound."""
+    is_here: bool
+    """The lease is of the machine at hand, so that processes can be bound to it."""
+    cuda: dict[str, str] = msgspec.field(default_factory=dict)
+    agent: str = ""
+    """The socket of the agent that gave it; whoever asked fills this in, and the next fields."""
+    is_own: bool = True
+    """Given by this user: from a file, or by an agent of this user. Another user's agent may set no variable that
+    makes a program run other code."""
+    is_trusted: bool = True
+    """Given by this user or by root: else nothing is mounted for it, since a mount can be another program."""
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables of a command that has the lease."""
+        from alignup.host.leases.environment import lease_variables  # noqa: PLC0415  # startup counts
+
+        found = lease_variables(self.lease, self.machine, Path(self.state), self.cuda, is_own=self.is_own)
+        return {**found, AGENT_VARIABLE: self.agent} if self.agent else found
+
+
+class Refused(msgspec.Struct, frozen=True, tag="refused"):
+    """There is no lease now."""
+
+    detail: str
+    reason: str = ""
+
+
+class Failed(msgspec.Struct, frozen=True, tag="failed"):
+    """The request is invalid, or the agent cannot carry it out."""
+
+    detail: str
+
+
+class Done(msgspec.Struct, frozen=True, tag="done"):
+    """It is done."""
+
+    lease: LeaseRecord | None = None
+    """What has ended."""
+
+
+class KnownLease(msgspec.Struct, frozen=True):
+    """A lease as a user may see it, and whether its processes run: of others, neither name nor process nor command."""
+
+    lease: LeaseRecord
+    state: str
+
+
+class Leases(msgspec.Struct, frozen=True, tag="leases", omit_defaults=True):
+    """All leases, and the queue in order of arrival; of other users' requests, neither name nor process nor command."""
+
+    leases: tuple[KnownLease, ...]
+    waiting: tuple[Waiter, ...] = ()
+
+
+class KnownPart(msgspec.Struct, frozen=True):
+    """A part of the machine (see `alignup.machine_parts.Part`), and the variables that make CUDA see its GPUs."""
+
+    rank: int
+    cpus: CPUSet
+    numa_nodes: tuple[int, ...]
+    memory: tuple[tuple[int, int], ...]
+    devices: dict[str, tuple[str, ...]]
+    cuda: dict[str, str]
+
+
+class Parts(msgspec.Struct, frozen=True, tag="parts"):
+    """The machine, cut."""
+
+    parts: tuple[KnownPart, ...]
+
+
+Request: TypeAlias = Ask | GiveBack | Release | List | Cut
+Reply: TypeAlias = Grant | Refused | Failed | Done | Leases | Parts
+
+_REQUEST: Final[Callable[[Any], Request]] = lease_decoder(Request).decode  # type: ignore[arg-type]  # a union
+_REPLY: Final[Callable[[Any], Reply]] = lease_decoder(Reply).decode  # type: ignore[arg-type]
+
+
+def frame(message: Request | Reply) -> bytes:
+    """Return a message as it goes through a socket.
+
+    Raises:
+        InputError: there is text in it that is not UTF-8.
+    """
+    try:
+        text = encode_leases(message)
+    except UnicodeEncodeError as error:
+        raise InputError.at("a message to or from the agent", "text of UTF-8", error.object) from None
+    return len(text).to_bytes(HEADER, "big") + text
+
+
+def length_of(header: bytes | bytearray, largest: int) -> int:
+    """Return how many bytes follow the first four.
+
+    Raises:
+        InputError: more than the largest message has.
+    """
+    length = int.from_bytes(header[:HEADER], "big")
+    if length > largest:
+        raise InputError.at("the length of a message", f"up to {largest} bytes", length)
+    return length
+
+
+def decode_request(text: bytes) -> Request:
+    """Return a request.
+
+    Raises:
+        InputError: it is none.
+    """
+    return decode_json(text, "a request to the agent", decode=_REQUEST)
+
+
+def decode_reply(text: bytes) -> Reply:
+    """Return a reply.
+
+    Raises:
+        InputError: it is none.
+    """
+    return decode_json(text, "a reply of the agent", decode=_REPLY)

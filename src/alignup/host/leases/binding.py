@@ -1,0 +1,190 @@
+"""Binds the calling thread to a lease's CPUs and to the memory of its NUMA nodes, and back again, by system calls.
+
+Children and programs that are executed inherit both. Which CPUs and memory a lease has is decided in
+`alignup.host.leases.lease_node`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import sys
+import threading
+from typing import TYPE_CHECKING, Final
+
+from alignup.errors import AllocationError, system_reason
+from alignup.machine.cpuset import CPUSet
+from alignup.records import Record
+from alignup.text.counting import named
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from alignup.host.leases.record import LeaseRecord
+    from alignup.machine.machine import Machine
+
+_STRICT_POLICIES: Final = frozenset({"restricted", "single-numa-node"})
+_UNALIGNED: Final = "none"
+
+_MPOL_PREFERRED: Final = 1
+_MPOL_BIND: Final = 2
+_MPOL_PREFERRED_MANY: Final = 5
+"""Since Linux 5.15."""
+# (get_mempolicy, set_mempolicy) for 64-bit programs
+_GENERIC: Final = (236, 237)
+_NUMBERS: Final = {
+    "x86_64": (239, 238),
+    "aarch64": _GENERIC,
+    "riscv64": _GENERIC,
+    "loongarch64": _GENERIC,
+    "ppc64": (260, 261),
+    "ppc64le": (260, 261),
+    "s390x": (269, 270),
+}
+_WORD: Final = 64
+_WORDS: Final = 16
+"""Enough for the 1024 NUMA nodes that a kernel can be built for."""
+
+
+class Binding(Record):
+    """The CPUs and memory policy of a thread, to be restored later."""
+
+    thread: int
+    """The kernel's id."""
+    cpus: frozenset[int]
+    memory: tuple[int, int] | None
+    """The memory policy's mode, with its flags, and bit set of nodes; None: it is not to be touched."""
+
+
+def is_strict(lease: LeaseRecord) -> bool:
+    """Return whether memory must come from the lease's nodes: under the policies that promise the same of CPUs."""
+    return lease.policy in _STRICT_POLICIES
+
+
+def memory_nodes(lease: LeaseRecord, machine: Machine) -> tuple[int, ...]:
+    """Return the kernel's ids of the nodes to bind memory to; none if the memory is not to be bound.
+
+    They are those of the memory that was asked for. Where none was, they are those of the CPUs, as far as
+    they have memory; under policy none there are none.
+    """
+    asked = {share.numa_node for share in lease.memory if share.size}
+    if asked:
+        return tuple(sorted(asked))
+    if lease.policy == _UNALIGNED:
+        return ()
+    cpus = int(lease.cpus)
+    nodes = zip(machine.numa_nodes, machine.node_cpus, strict=True)
+    return tuple(node.id for node, there in nodes if there & cpus and node.memory)
+
+
+def bind(cpus: CPUSet, numa_nodes: Iterable[int], *, strict: bool) -> tuple[Binding, str]:
+    """Bind the calling thread to CPUs and to the memory of NUMA nodes.
+
+    Args:
+        cpus: none: leave the thread where it is.
+        numa_nodes: kernel ids; none: leave the memory policy as it is.
+        strict: have memory from these nodes or not at all, instead of from these nodes first.
+
+    Returns:
+        How the thread was bound before, and why memory could not be bound; an empty text if it could.
+
+    Raises:
+        AllocationError: the kernel does not let the thread use these CPUs; nothing has changed.
+    """
+    nodes = tuple(numa_nodes)
+    thread = threading.get_native_id()
+    earlier_cpus = frozenset(os.sched_getaffinity(0))
+    bind_cpus(cpus)
+    if not nodes:
+        return Binding(thread, earlier_cpus, None), ""
+    earlier = _memory_policy()
+    trouble = bind_memory(nodes, strict=strict)
+    return Binding(thread, earlier_cpus, None if trouble else earlier), trouble
+
+
+def restore(binding: Binding) -> None:
+    """Bind a thread as it was bound before; its memory policy only if it is the calling thread.
+
+    Raises:
+        AllocationError: the kernel no longer lets the thread use these CPUs.
+    """
+    try:
+        os.sched_setaffinity(binding.thread, binding.cpus)
+    except ProcessLookupError:
+        return
+    except OSError as error:
+        raise _refused(CPUSet(binding.cpus), error) from error
+    if binding.memory is not None and binding.thread == threading.get_native_id():
+        _set_memory_policy(*binding.memory)
+
+
+def bind_cpus(cpus: CPUSet) -> None:
+    """Bind the calling thread to CPUs; to where it is, if there are none.
+
+    Raises:
+        AllocationError: the kernel does not let it.
+    """
+    if not cpus:
+        return
+    try:
+        os.sched_setaffinity(0, cpus)
+    except OSError as error:
+        raise _refused(cpus, error) from error
+
+
+def bind_memory(numa_nodes: Iterable[int], *, strict: bool) -> str:
+    """Bind the memory of the calling thread to NUMA nodes; return why that failed, an empty text if it did not.
+
+    Args:
+        numa_nodes: kernel ids, at least one.
+        strict: MPOL_BIND; else MPOL_PREFERRED, or MPOL_PREFERRED_MANY for several nodes. Kernels before
+            5.15 do not know the latter; the lowest node is preferred there.
+    """
+    nodes = sorted(numa_nodes)
+    mask = sum(1 << node for node in nodes)
+    mode = _MPOL_BIND if strict else _MPOL_PREFERRED if len(nodes) == 1 else _MPOL_PREFERRED_MANY
+    failed = _set_memory_policy(mode, mask)
+    if failed == errno.EINVAL and mode == _MPOL_PREFERRED_MANY:
+        failed = _set_memory_policy(_MPOL_PREFERRED, 1 << nodes[0])
+    if not failed:
+        return ""
+    return f"memory is not bound to {named('NUMA node', nodes, ',')}: {os.strerror(failed).lower()}"
+
+
+def _refused(cpus: CPUSet, error: OSError) -> AllocationError:
+    return AllocationError(f"cannot bind this process to CPUs {cpus}: {system_reason(error)}")
+
+
+def _system_calls() -> tuple[int, int] | None:
+    """Return the numbers of get_mempolicy and set_mempolicy; None where they are not known."""
+    return _NUMBERS.get(os.uname().machine) if sys.maxsize > 1 << 32 else None
+
+
+def _set_memory_policy(mode: int, mask: int) -> int:
+    """Set the policy of the calling thread; return the error number, 0 if there was none."""
+    numbers = _system_calls()
+    if numbers is None:
+        return errno.ENOSYS
+    words = (ctypes.c_uint64 * _WORDS)(*(mask >> _WORD * i & (1 << _WORD) - 1 for i in range(_WORDS)))
+    # the kernel takes one off the number of bits
+    return _call(numbers[1], ctypes.c_long(mode), words if mask else None, ctypes.c_ulong(_WORDS * _WORD + 1))
+
+
+def _memory_policy() -> tuple[int, int] | None:
+    """Return mode and nodes of the calling thread; None if the kernel does not tell."""
+    numbers = _system_calls()
+    if numbers is None:
+        return None
+    mode = ctypes.c_int(0)
+    words = (ctypes.c_uint64 * _WORDS)()
+    size = ctypes.c_ulong(_WORDS * _WORD + 1)
+    if _call(numbers[0], ctypes.byref(mode), words, size, None, ctypes.c_ulong(0)):
+        return None
+    return mode.value, sum(word << _WORD * i for i, word in enumerate(words))
+
+
+def _call(number: int, *arguments: object) -> int:
+    """Make a system call; return the error number, 0 if there was none."""
+    library = ctypes.CDLL(None, use_errno=True)
+    return 0 if library.syscall(ctypes.c_long(number), *arguments) == 0 else ctypes.get_errno()

@@ -1,0 +1,244 @@
+"""Tells which leases are held, from the processes: whether these run, and what they show of their leases.
+
+So leases are found again when their file is damaged or lost.
+
+A command started by `alignup run` has its lease in its environment; its keeper, and a Python process that took one
+itself, have it in a file in memory. Both are visible in /proc to the same user, and gone with the process.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from alignup.errors import AllocationError, InputError
+from alignup.host.leases import record
+from alignup.host.processes.identity import Liveness, joint_liveness, liveness
+from alignup.text.json_text import decode_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+VARIABLE: Final = "ALIGNUP_LEASE"
+_NAME: Final = "alignup-lease"
+_LINK: Final = f"/memfd:{_NAME} (deleted)"
+_LARGEST: Final = 1 << 20
+_MOST_ROUNDS: Final = 16
+"""The most rounds of looking for processes that started, or executed a command, during the round before."""
+_WAIT: Final = 0.003
+"""Seconds between two looks at processes that are about to execute a command."""
+
+
+class Evidence(msgspec.Struct, frozen=True):
+    """A lease, with the file that it is kept in and the machine that it is of."""
+
+    state: str
+    machine: record.MachineIdentity
+    lease: record.LeaseRecord
+
+
+_DECODE: Final = record.lease_decoder(Evidence).decode
+
+
+def evidence_of(lease: record.LeaseRecord, machine: record.MachineIdentity, state: Path) -> Evidence:
+    """Return the evidence of a lease of a machine that is kept in the file `state`."""
+    return Evidence(text_of(state), machine, lease)
+
+
+def evidence_text(evidence: Evidence) -> str:
+    """Return the text that says it."""
+    return record.encode_leases(evidence).decode()
+
+
+def evidence_file() -> int | None:
+    """Make a file in memory for evidence; return its descriptor, to be closed when the lease ends.
+
+    None where the system has no such files: the lease is then not found again if the file of leases is lost.
+    """
+    try:
+        return os.memfd_create(_NAME, os.MFD_CLOEXEC)
+    except OSError:
+        return None
+
+
+def show_evidence(evidence: Evidence, descriptor: int | None) -> None:
+    """Write evidence into a file that `evidence_file` made, in place of what is there; do nothing if there is none."""
+    if descriptor is not None:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, evidence_text(evidence).encode(), 0)
+
+
+def find_evidence(state: Path | None, proc: str = "/proc", *, of_all_users: bool = False) -> tuple[Evidence, ...]:
+    """Return the leases kept in the file `state` whose processes run, by process id.
+
+    Processes are believed about themselves only.
+
+    Args:
+        state: the file, as an absolute path; None: any, and each lease then says whose it is.
+        proc: where the kernel's proc file system is.
+        of_all_users: ask the processes of other users too, about leases of these; else only this user's.
+    """
+    found: dict[str, Evidence] = {}
+    asked: set[int] = set()
+    for _ in range(_MOST_ROUNDS):
+        # a process may have handed its lease on to one that it has started since, and ended before it was asked
+        fresh = {int(name) for name in os.listdir(proc) if name.isdigit()} - asked  # noqa: PTH208  # names are wanted
+        if not fresh:
+            break
+        for pid in sorted(fresh):
+            uid, texts = _texts_of(f"{proc}/{pid}", of_all_users=of_all_users)
+            if texts is not None:
+                asked.add(pid)
+            for text in texts or ():
+                try:
+                    evidence = decode_json(text, "a lease", decode=_DECODE)
+                    record.check_amounts([evidence.lease], "a process")
+                except InputError:
+                    continue
+                # children inherit the environment, and some the file
+                own = [one for one in evidence.lease.processes if one.pid == pid]
+                if state is None and evidence.lease.uid is None:
+                    evidence = replace(evidence, lease=replace(evidence.lease, uid=uid))
+                is_users = uid == os.geteuid() or uid == evidence.lease.uid
+                is_kept_there = state is None or evidence.state == text_of(state)
+                if is_kept_there and is_users and joint_liveness(own) is Liveness.RUNNING:
+                    found[evidence.lease.id] = evidence
+        if not fresh <= asked:
+            time.sleep(_WAIT)
+    return tuple(found.values())
+
+
+def with_evidence(table: record.LeaseTable, shown: Iterable[Evidence]) -> tuple[record.LeaseTable, str]:
+    """Return leases with those beside them that processes show, and words about these.
+
+    A lease is not added if it overlaps a known lease whose processes may still run: one of the two was released
+    although its process runs on. Leases of ended processes stay until they are freed, and do not block the leases that
+    have their CPUs now.
+    """
+    known = {one.id for one in table.leases}
+    missing = [evidence for evidence in shown if evidence.lease.id not in known]
+    held = [one for one in table.leases if lease_liveness(one) is not Liveness.GONE] if missing else []
+    machine = table.machine if held or not missing else missing[0].machine
+    added: list[record.LeaseRecord] = []
+    for evidence in missing:
+        lease = evidence.lease
+        if evidence.machine == machine and not any(overlap(lease, one) for one in (*held, *added)):
+            added.append(lease)
+    words = f"found again from running processes: {record.holders(added)}" if added else ""
+    return record.LeaseTable(machine, (*table.leases, *added), table.waiting, table.agent), words
+
+
+def overlap(one: record.LeaseRecord, other: record.LeaseRecord) -> bool:
+    """Return whether two leases have a CPU or device in common."""
+    return bool(one.cpus & other.cpus) or any(
+        set(ids) & set(other.devices.get(resource, ())) for resource, ids in one.devices.items()
+    )
+
+
+def lease_liveness(lease: record.LeaseRecord) -> Liveness:
+    """Return whether any process of a lease still runs, as far as it can be seen from here."""
+    return joint_liveness(lease.processes, lease.cgroup)
+
+
+def living(table: record.LeaseTable) -> tuple[record.LeaseTable, list[record.LeaseRecord]]:
+    """Return the leases and the queue without those whose processes are gone, and the leases that have so ended."""
+    gone = [lease for lease in table.leases if lease_liveness(lease) is Liveness.GONE]
+    ended = {lease.id for lease in gone}
+    leases = tuple(lease for lease in table.leases if lease.id not in ended)
+    waiting = tuple(one for one in table.waiting if liveness(one.process) is not Liveness.GONE)
+    return record.LeaseTable(table.machine, leases, waiting, table.agent), gone
+
+
+def check_release(lease: record.LeaseRecord | None, name: str, *, force: bool) -> tuple[record.LeaseRecord, Liveness]:
+    """Return a lease that may be released by its name, and whether it is alive; None: there is none of that name.
+
+    Raises:
+        AllocationError: there is none, or its process runs, or may run, and `force` is not given.
+    """
+    if lease is None:
+        raise AllocationError(f"no lease has the name {name!r}: see `alignup ps`")
+    alive = lease_liveness(lease)
+    if not force and alive is not Liveness.GONE:
+        state = (
+            "running"
+            if alive is Liveness.RUNNING
+            else "on another host or in another container, or cannot be looked at now"
+        )
+        raise AllocationError(f"lease {name!r} is held by pid {lease.process.pid}, which is {state}; --force frees it")
+    return lease, alive
+
+
+def text_of(state: Path) -> str:
+    """Return the path of the file as evidence has it: what is no UTF-8 is escaped."""
+    return os.fsencode(state).decode("utf-8", "backslashreplace")
+
+
+def _texts_of(folder: str, *, of_all_users: bool) -> tuple[int, list[bytes] | None]:
+    """Return the user of a process, and what `_texts` says of it; nothing if it is gone, or is not asked."""
+    try:
+        # open, it stands for this very process, not for a later one with its number
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return -1, []
+    try:
+        uid = _user(descriptor)
+        texts = _texts(descriptor, uid) if uid == os.geteuid() or (of_all_users and uid >= 0) else []
+        # last, since it may become another user's meanwhile
+        return (uid, texts) if not texts or _user(descriptor) == uid else (uid, [])
+    finally:
+        os.close(descriptor)
+
+
+def _user(folder: int) -> int:
+    """Return the user that all four ids of a process name; -1: they differ. Who owns its files in /proc says less."""
+    for line in _read("status", folder).splitlines():
+        if line.startswith(b"Uid:"):
+            ids = set(line.split()[1:])
+            return int(ids.pop()) if len(ids) == 1 else -1
+    return -1
+
+
+def _texts(folder: int, uid: int) -> list[bytes] | None:
+    """Return what might be evidence about the process of a folder in /proc; None: it is executing a command just now.
+
+    Its files are looked at before its environment: a keeper's child has the file until it executes its command, and
+    the variable from then on. While it does, it has neither, nor words of a command.
+    """
+    names, found = [], []
+    with suppress(OSError):  # it may end between any two steps
+        descriptor = os.open("fd", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
+        try:
+            names = os.listdir(descriptor)  # noqa: PTH208  # of a descriptor
+            for name in names:
+                with suppress(OSError):
+                    if os.readlink(name, dir_fd=descriptor) == _LINK:
+                        found.append(_read(name, descriptor, uid))
+        finally:
+            os.close(descriptor)
+    environment = _read("environ", folder)
+    if names and not (found or environment or _read("cmdline", folder)):
+        return None
+    prefix = f"{VARIABLE}=".encode()
+    found += [one.removeprefix(prefix) for one in environment.split(b"\0") if one.startswith(prefix)]
+    return found
+
+
+def _read(name: str, folder: int, uid: int | None = None) -> bytes:
+    """Return the start of a file; nothing if it cannot be read, or has to be a user's and is not."""
+    try:
+        descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=folder)
+    except OSError:
+        return b""
+    with os.fdopen(descriptor, "rb") as file:
+        if uid is not None and os.fstat(descriptor).st_uid != uid:
+            return b""
+        try:
+            return file.read(_LARGEST)
+        except OSError:
+            return b""

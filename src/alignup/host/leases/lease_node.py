@@ -1,0 +1,429 @@
+"""Keeps a node whose pods are leases: decides which CPUs, memory and devices a request gets, and takes them back.
+
+The decision is that of the kubelet's managers, with a static CPU manager and, where there is memory to give, a Static
+memory manager; each request brings its own policy. A request for a part of the machine gets exactly that part. The
+words about who holds what, and the file or the agent that keeps the leases, are left to others.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from msgspec import structs
+
+from alignup.errors import AllocationError, InputError, UnknownPodError
+from alignup.host.leases.record import LeaseRecord, MemoryShare
+from alignup.host.leases.request import CLAIM
+from alignup.kubernetes.kubelet_config import KubeletConfig, ReservedMemory
+from alignup.kubernetes.pod import Container, NodeConstraints, Pod, PodClaim
+from alignup.kubernetes.policy_options import DEFAULT_MAXIMUM, CpuOptions, TopologyOptions
+from alignup.kubernetes.qos import QOSClass
+from alignup.kubernetes.versions import NEWEST, KubeletVersion, release_of
+from alignup.machine.bits import ids_of, overlapping
+from alignup.machine.cpuset import CPUSet
+from alignup.node import Node, plugins_of
+from alignup.records import replace
+from alignup.topology_manager.hints import MAX_NUMA_NODES, BitMask, TopologyHint
+from alignup.topology_manager.policy import Policy, make_policy
+from alignup.topology_manager.scope import Scope, make_scope
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from alignup.claims.read import Resources
+    from alignup.host.leases.agent_messages import KnownPart
+    from alignup.host.leases.local_machine import Site
+    from alignup.host.leases.request import Request
+    from alignup.host.processes.identity import ProcessIdentity
+    from alignup.machine.device_inventory import Device
+    from alignup.machine_parts import Part
+    from alignup.providers.devices.inventory import Preference
+
+_CONTAINER: Final = "command"
+_LEASE: Final = "lease"
+"""The namespace of leases in sentences about pods."""
+_MEMORY: Final = "memory"
+_PAGE: Final = 4096
+"""The bytes of memory that are reserved: a Static memory manager does not start without a reservation."""
+
+
+class Tenant(NamedTuple):
+    """The part of a lease that the node has no say in."""
+
+    lease_id: str
+    name: str
+    holder: ProcessIdentity
+    command: str
+
+
+def id_words(lease_id: str) -> str:
+    """Return how sentences of the node name a lease; the ledger knows who may read which name."""
+    return f"{{{lease_id}}}"
+
+
+class LeaseNode:
+    """A node, and what is held of it.
+
+    Args:
+        site: the machine and its devices.
+        resources: the resources of devices that may be asked for.
+        has_memory: memory may be asked for.
+        version: the release of the kubelet whose managers decide.
+
+    Raises:
+        InputError: memory may be asked for, and there is none.
+    """
+
+    __slots__ = ("_inventory", "_node", "_policies", "_site")
+
+    def __init__(
+        self, site: Site, resources: Iterable[str], *, has_memory: bool, version: KubeletVersion = NEWEST
+    ) -> None:
+        self._site = site
+        self._inventory: dict[str, Sequence[Device]] = {name: site.inventory[name] for name in resources}
+        sets = {name: sets for name, sets in site.preferred_sets.items() if name in self._inventory}
+        config = _config(site, version, has_memory=has_memory)
+        self._node = Node(site.machine, config, self._inventory, plugins_of(sets), pair=site.pair)
+        if site.claims is not None:
+            here = platform.node() if site.claims.by_node.get(platform.node()) else ""
+            self._node.know_claims(_for_leases(site.claims), name=here, dra_hints=True)
+        self._policies: dict[str, tuple[Policy, Scope]] = {}
+
+    @property
+    def node(self) -> Node:
+        """The node, to be looked at."""
+        return self._node
+
+    @property
+    def inventory(self) -> Mapping[str, Sequence[Device]]:
+        """The devices by resource, as they were reported last."""
+        return self._inventory
+
+    def update(self, resource: str, devices: Sequence[Device], preference: Preference) -> None:
+        """Replace the devices of a resource, and who is asked which of them go well together.
+
+        Raises:
+            InputError: a device id comes twice, or the node was made without any resource.
+        """
+        if self._node.devices is None:
+            raise InputError("the node was made without any device resource")
+        self._node.devices.update(resource, devices, preference)
+        self._inventory[resource] = devices
+
+    @property
+    def resources(self) -> set[str]:
+        """The resources of which devices may be asked for, claims among them."""
+        known = self._node.claims
+        return {*self._inventory, *(f"{CLAIM}{one.name}" for one in (known.resources.templates if known else ()))}
+
+    def adopt(self, lease: LeaseRecord) -> None:
+        """Note what a lease holds that was decided elsewhere; devices of unknown resources are ignored.
+
+        Raises:
+            AllocationError: another lease has some of it; nothing was noted.
+        """
+        self._adopt(lease.id, lease.cpus, lease.devices, lease.memory_by_node)
+
+    def _adopt(
+        self,
+        lease_id: str,
+        cpus: CPUSet,
+        devices: Mapping[str, tuple[str, ...]],
+        memory: Mapping[str, Mapping[int, int]],
+    ) -> None:
+        """Note CPUs, devices and memory by type and kernel node id as held.
+
+        Raises:
+            AllocationError: another lease has some of them; the lease holds nothing.
+        """
+        node = self._node
+        known = {name: ids for name, ids in devices.items() if name in self._inventory}
+        try:
+            if node.memory is not None and memory:
+                node.memory.adopt(lease_id, _CONTAINER, memory, f"{_LEASE}/{id_words(lease_id)}")
+            if node.cpu is not None and cpus:
+                node.cpu.adopt(lease_id, _CONTAINER, int(cpus))
+            if node.devices is not None and known:
+                node.devices.adopt(lease_id, _CONTAINER, known)
+            if node.claims is not None:
+                node.claims.adopt(lease_id, {name: ids for name, ids in devices.items() if name.startswith(CLAIM)})
+        except AllocationError:
+            self.release(lease_id)
+            raise
+
+    def release(self, lease_id: str) -> None:
+        """Take back what a lease holds; nothing if it is not known."""
+        try:
+            self._node.remove(lease_id)
+        except UnknownPodError:
+            for provider in self._node.manager.providers:
+                provider.release(lease_id, _CONTAINER)
+
+    def place(self, request: Request, tenant: Tenant, leases: Iterable[LeaseRecord] = ()) -> LeaseRecord:
+        """Return the lease that a request gets; it is noted as held.
+
+        Args:
+            request: what is asked for.
+            tenant: the rest of the lease.
+            leases: those that are held, for the words about a part that is not free.
+
+        Raises:
+            AllocationError: the request cannot be met; nothing has changed.
+            InputError: the machine cannot be asked for that, such as a part of more parts than it has CPUs.
+        """
+        if request.part is None:
+            cpus, devices = self._admit(request, tenant)
+        else:
+            cpus, devices = self._take_part(request, tenant, leases, self.part_of(request))
+        memory = self._node.memory
+        shares = {} if memory is None else memory.shares(tenant.lease_id, _CONTAINER)
+        return LeaseRecord(
+            id=tenant.lease_id,
+            name=tenant.name,
+            process=tenant.holder,
+            command=tenant.command,
+            policy=request.policy,
+            cpus=cpus,
+            taken_at=int(time.time()),
+            numa_nodes=self._numa_nodes(cpus, shares, devices),
+            memory=tuple(
+                MemoryShare(node, kind, size) for kind, taken in shares.items() for node, size in taken.items()
+            ),
+            devices={resource: ids for resource, ids in devices.items() if ids},
+        )
+
+    def part_of(self, request: Request) -> Part:
+        """Return the part of the machine that a request for one names.
+
+        Raises:
+            InputError: the machine cannot be cut so.
+        """
+        assert request.part is not None  # noqa: S101  # asked only then
+        cpus = request.cpus * self._site.threads
+        parts = cut_machine(self._site, self._inventory, request.part.parts, cpus, dict(request.devices))
+        return parts[request.part.rank]
+
+    def _policy(self, name: str) -> tuple[Policy, Scope]:
+        """Return a policy and its scope, made when it is first asked for."""
+        found = self._policies.get(name)
+        if found is None:
+            machine = self._site.machine
+            options = self._node.config.topology_manager_policy_options
+            policy = make_policy(name, len(machine.numa_nodes), machine.distance_matrix, options)
+            found = self._policies[name] = policy, make_scope("container", policy)
+        return found
+
+    def _admit(self, request: Request, tenant: Tenant) -> tuple[CPUSet, Mapping[str, tuple[str, ...]]]:
+        """Return the CPUs and devices that the node decides on.
+
+        Raises:
+            AllocationError: the node refuses.
+        """
+        node, uid = self._node, tenant.lease_id
+        memory = ((_MEMORY, request.memory),) if request.memory else ()
+        devices = tuple(one for one in request.devices if one[0] in self._inventory)
+        claims = tuple(
+            PodClaim(f"{name.removeprefix(CLAIM)}/{number}", template=name.removeprefix(CLAIM))
+            for name, count in request.devices
+            if name.startswith(CLAIM)
+            for number in range(count)
+        )
+        cpus = request.cpus * self._site.threads
+        container = Container(_CONTAINER, exclusive_cpus=cpus, memory=memory, devices=devices)
+        pod = Pod(
+            uid=uid,
+            name=id_words(tenant.lease_id),
+            namespace=_LEASE,
+            containers=(container,),
+            qos=QOSClass.GUARANTEED,
+            exclusive_cpus=cpus,
+            memory=memory,
+            devices=devices,
+            constraints=NodeConstraints(claims=claims),
+        )
+        with node.manager.lock:
+            restore = node.bindings() if memory else None
+            refusal = node.manager.decide(pod, *self._policy(request.policy))
+            if refusal is not None and restore is not None:
+                restore()
+        if refusal is not None:
+            from alignup.topology_manager.refusal_message import cause  # noqa: PLC0415  # startup counts
+
+            why = cause(refusal, self._site.machine.numa_node_ids)
+            raise AllocationError(refusal.detail or f"policy {refusal.policy}: {why}", refusal.reason)
+        own = None if node.cpu is None else node.cpu.cpus(uid, _CONTAINER)
+        given = {} if node.devices is None else dict(node.devices.devices(uid, _CONTAINER))
+        for name, held in (node.claims.held.get(uid, {}) if node.claims is not None else {}).items():
+            resource = f"{CLAIM}{name.rpartition('/')[0]}"
+            ids = (str(one.id) for one in held.allocated or ())
+            given[resource] = (*given.get(resource, ()), *ids)
+        return own or CPUSet(), given
+
+    def _take_part(
+        self, request: Request, tenant: Tenant, leases: Iterable[LeaseRecord], part: Part
+    ) -> tuple[CPUSet, Mapping[str, tuple[str, ...]]]:
+        """Return the CPUs and devices of the part, if no lease has any of them.
+
+        Raises:
+            AllocationError: a lease does, or there is too little memory.
+        """
+        _check_part_free(part, leases)
+        node = self._node
+        if node.memory is not None and request.memory:
+            machine = self._site.machine
+            mask = BitMask([machine.position(numa_id) for numa_id in part.numa_nodes])
+            container = Container(_CONTAINER, memory=((_MEMORY, request.memory),))
+            pod = Pod(uid=tenant.lease_id, name=id_words(tenant.lease_id), namespace=_LEASE, containers=(container,))
+            node.memory.allocate(pod, container, TopologyHint(mask, True))
+        self._adopt(tenant.lease_id, part.cpus, part.devices, {})
+        return part.cpus, part.devices
+
+    def _numa_nodes(
+        self, cpus: CPUSet, shares: Mapping[str, Mapping[int, int]], devices: Mapping[str, tuple[str, ...]]
+    ) -> tuple[int, ...]:
+        """Return the ids of the nodes of some CPUs and memory; without either, those near some devices."""
+        machine = self._site.machine
+        nodes = set(ids_of(overlapping(machine.node_cpus, int(cpus)), machine.numa_node_ids))
+        nodes |= {numa_id for taken in shares.values() for numa_id, size in taken.items() if size}
+        return tuple(sorted(nodes or self._near(devices)))
+
+    def _near(self, devices: Mapping[str, tuple[str, ...]]) -> set[int]:
+        """Return the nodes that some devices are near to."""
+        known = self._node.claims
+        near: Mapping[str, tuple[int, ...] | None] = {}
+        if known is not None:
+            near = {str(one): nodes[:1] for one, nodes in known.near.items()}
+        found: set[int] = set()
+        for resource, ids in devices.items():
+            is_claim = resource.startswith(CLAIM)
+            places = near if is_claim else {one.id: one.numa_nodes for one in self._inventory[resource]}
+            found.update(*(places.get(identity) or () for identity in ids))
+        return found
+
+
+def _for_leases(known: Resources) -> Resources:
+    """Return the objects of claims for leases, each of which has claims of its own, made as of templates."""
+    claims = [one for one in known.claims if one.allocated is None]
+    templates = tuple(structs.replace(one, namespace=_LEASE) for one in (*claims, *known.templates))
+    return replace(known, claims=tuple(one for one in known.claims if one.allocated is not None), templates=templates)
+
+
+def cut(
+    site: Site, inventory: Mapping[str, Sequence[Device]], count: int, cpus_per_part: int, devices: Mapping[str, int]
+) -> tuple[KnownPart, ...]:
+    """Return a machine, with devices, in equal parts.
+
+    Raises:
+        InputError: it cannot be cut so, or there is a GPU that CUDA has no number for.
+    """
+    from alignup.host.leases.agent_messages import KnownPart  # noqa: PLC0415  # startup counts
+    from alignup.host.leases.environment import cuda_variables  # noqa: PLC0415  # as above
+
+    threads = site.threads
+    if threads > 1 and not cpus_per_part:
+        cpus_per_part = site.machine.cpu_count // count // threads
+    parts = cut_machine(site, inventory, count, cpus_per_part * threads, devices)
+    if threads > 1:
+        parts = tuple(replace(part, cpus=site.bound(part.cpus)) for part in parts)
+    cuda = [cuda_variables(part.devices, inventory, site.machine) for part in parts]
+    return tuple(
+        KnownPart(part.rank, part.cpus, part.numa_nodes, part.memory, dict(part.devices), variables)
+        for part, variables in zip(parts, cuda, strict=True)
+    )
+
+
+def cut_machine(
+    site: Site, inventory: Mapping[str, Sequence[Device]], count: int, cpus: int, devices: Mapping[str, int]
+) -> tuple[Part, ...]:
+    """Return a machine in equal parts: those of `split_machine`, or with options what the CPU manager gives.
+
+    Args:
+        site: the machine.
+        inventory: its devices, by resource.
+        count: how many parts.
+        cpus: CPUs of each; 0: as many as there are for everybody.
+        devices: by resource, how many devices each.
+
+    Raises:
+        InputError: it cannot be cut so.
+    """
+    from alignup.host.leases.request import Request  # noqa: PLC0415  # startup counts
+    from alignup.host.processes.identity import ProcessIdentity  # noqa: PLC0415  # as above
+    from alignup.machine_parts import part_with, split_machine  # noqa: PLC0415  # as above
+
+    has_claims = any(name.startswith(CLAIM) for name in devices)
+    if (site.cpu_options == CpuOptions() or site.layout) and not has_claims:
+        return split_machine(
+            site.machine,
+            count,
+            cpus_per_part=cpus,
+            devices=devices,
+            inventory=inventory,
+            preferred_sets=site.preferred_sets,
+            pair=site.pair,
+            layout=site.layout,
+        )
+    threads = max(len(core.cpus) for node in site.machine.numa_nodes for core in node.cores)
+    share = cpus or site.machine.cpu_count // count // threads * threads
+    request = Request(share, devices=tuple(sorted(devices.items())))
+    whole = replace(site, inventory=inventory, idle_siblings=False)
+    node = LeaseNode(whole, inventory.keys() & devices.keys(), has_memory=False)
+    made = []
+    for rank in range(count):
+        tenant = Tenant(f"part {rank}", "", ProcessIdentity(0, 0, "", 0), "")
+        try:
+            made.append(node.place(request, tenant))
+        except AllocationError as error:
+            raise InputError(f"part {rank} of {count} does not fit: {error.detail}") from error
+    given = int(CPUSet(cpu for lease in made for cpu in lease.cpus))
+    return tuple(
+        part_with(site.machine, rank, int(lease.cpus), dict(lease.devices), given) for rank, lease in enumerate(made)
+    )
+
+
+def _check_part_free(part: Part, leases: Iterable[LeaseRecord]) -> None:
+    """Reject a part that a lease overlaps.
+
+    Raises:
+        AllocationError: one has.
+    """
+    number = f"part {part.rank} of the machine (CPUs {part.cpus})"
+    for other in leases:
+        twice = other.cpus & part.cpus
+        if twice:
+            raise AllocationError(f"{number} is not free: CPUs {twice} are in use by '{id_words(other.id)}'")
+        for resource, ids in part.devices.items():
+            both = sorted(set(ids) & set(other.devices.get(resource, ())))
+            if both:
+                got = f"{resource} {', '.join(both)}"
+                raise AllocationError(f"{number} is not free: {got} in use by '{id_words(other.id)}'")
+
+
+def _config(site: Site, version: KubeletVersion, *, has_memory: bool) -> KubeletConfig:
+    """Return the configuration of the node: close nodes are preferred where distances are known.
+
+    Raises:
+        InputError: memory may be asked for, and there is none.
+    """
+    machine = site.machine
+    reserved: tuple[ReservedMemory, ...] = ()
+    if has_memory:
+        roomy = max(machine.numa_nodes, key=lambda node: node.memory)
+        if roomy.memory <= _PAGE:
+            raise InputError.at("memory", "a machine with memory that this process may use", roomy.memory)
+        reserved = (ReservedMemory(roomy.id, ((_MEMORY, _PAGE),)),)
+    wide = "max-allowable-numa-nodes" in release_of(version).topology_options
+    return KubeletConfig(
+        topology_manager_policy="none",
+        topology_manager_policy_options=TopologyOptions(
+            prefer_closest_numa_nodes=machine.distance_matrix is not None,
+            max_allowable_numa_nodes=MAX_NUMA_NODES if wide else DEFAULT_MAXIMUM,
+        ),
+        cpu_manager_policy="static",
+        cpu_manager_policy_options=site.cpu_options,
+        memory_manager_policy="Static" if has_memory else "None",
+        reserved_memory=reserved,
+        version=version,
+    )

@@ -1,0 +1,215 @@
+"""Loads the machine to place work on, with its devices, restricted to the CPUs and memory this process may use.
+
+Reading the machine and its devices is left to `alignup.machine.load`; here it is decided whether the
+machine is the one at hand, and how leases of it are told from those of another.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from alignup.errors import InputError
+from alignup.host.leases.record import MachineIdentity
+from alignup.host.leases.request import CLAIM
+from alignup.host.processes.identity import host_identity
+from alignup.kubernetes.policy_options import CpuOptions
+from alignup.machine.cpuset import CPUSet
+from alignup.machine.load import HERE, AskDriver, load_with_devices
+from alignup.machine.numa_node import NumaNode, cores_within
+from alignup.machine.nvidia import GPU_RESOURCE
+from alignup.records import Record, field, replace
+from alignup.text.counting import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from alignup.claims.read import Resources
+    from alignup.host.leases.record import LeaseRecord
+    from alignup.machine.device_inventory import Device
+    from alignup.machine.machine import Machine
+
+__all__ = ["HERE", "Site", "fingerprint", "load_site", "reachable"]
+
+
+_MEMORY_NODES: Final = "Mems_allowed_list:"
+
+
+class Site(Record):
+    """A machine that work can be placed on."""
+
+    machine: Machine
+    """As this process may use it: see `reachable`."""
+    identity: MachineIdentity
+    is_here: bool
+    """True if this process runs on it; only then can processes be bound to its CPUs."""
+    inventory: Mapping[str, Sequence[Device]] = field(default_factory=dict)
+    preferred_sets: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)
+    whole: Machine | None = None
+    """The machine with the CPUs and memory that this process may not use too; None: it may use all."""
+    pair: tuple[str, ...] = ()
+    """Resources whose devices are chosen together, as `Node` takes them."""
+    cpu_options: CpuOptions = field(default_factory=CpuOptions)
+    layout: str = ""
+    """How `split_machine` lays out parts."""
+    claims: Resources | None = None
+    """The objects of claims; None: none may be asked for."""
+    idle_siblings: bool = False
+    """Work gets whole cores, and is bound to the first CPU of each."""
+
+    @property
+    def threads(self) -> int:
+        """CPUs that are held for one that is asked for."""
+        cores = (core for node in self.machine.numa_nodes for core in node.cores)
+        return max(len(core.cpus) for core in cores) if self.idle_siblings else 1
+
+    def shown(self, lease: LeaseRecord) -> LeaseRecord:
+        """Return a lease as its holder is told of it: with the CPUs that work is to run on."""
+        return lease if self.threads == 1 else msgspec.structs.replace(lease, cpus=self.bound(lease.cpus))
+
+    def bound(self, cpus: CPUSet) -> CPUSet:
+        """Return those of some CPUs that work is to run on."""
+        if not self.idle_siblings:
+            return cpus
+        cores = (core for node in self.machine.numa_nodes for core in node.cores)
+        return CPUSet(min(mine) for core in cores if (mine := cpus & CPUSet(core.cpus)))
+
+    @property
+    def limit(self) -> str:
+        """Words about the CPUs that this process may use; empty if it may use all."""
+        if self.whole is None:
+            return ""
+        allowed, there = CPUSet.from_int(self.machine.cpus), CPUSet.from_int(self.whole.cpus)
+        return f"this process may use only CPUs {allowed} of {there}, by its affinity mask or cpuset"
+
+
+def load_site(
+    source: str | Machine = HERE,
+    *,
+    resources: Iterable[str] = (),
+    selectors: Iterable[str] = (),
+    devices: object = None,
+    all_resources: bool = False,
+    tell: Callable[[str], None] = lambda _: None,
+    **rules: Any,
+) -> Site:
+    """Return a machine, and its devices of the resources that will be asked for.
+
+    Devices are those of `devices`, or without it those that come with the machine; PCI devices that `selectors`
+    select take the place of those of the same resource. Where `nvidia.com/gpu` is asked for and still missing on
+    the machine at hand, NVIDIA's driver is asked for GPUs. Where all resources are, it is asked only if there are GPUs
+    of NVIDIA, and need not answer: a device plugin may offer them. A device near NUMA nodes without CPUs counts as near
+    the closest ones with CPUs.
+
+    Args:
+        source: a machine as `--machine` takes it, `/` being the machine at hand; or its record.
+        resources: the resources that will be asked for.
+        selectors: PCI devices of resources, as `--device-resource` takes them.
+        devices: an inventory: resource -> [{"id", "numa"}], or records.
+        all_resources: keep all devices that there are, GPUs that NVIDIA's driver knows included.
+        tell: called with a sentence about GPUs that are left out since the driver does not answer.
+        rules: the fields of `Site` that say how work is placed.
+
+    Raises:
+        InputError: an argument is of another form, the machine has no such resource, or this process may use no
+            CPU of the machine at hand.
+    """
+    wanted = list(resources)
+    is_here = source == HERE
+    ask: AskDriver = "never"
+    if is_here and (all_resources or GPU_RESOURCE in wanted):
+        ask = "if there" if all_resources else "if missing"
+    loaded = load_with_devices(source, devices=devices, selectors=selectors, nvidia=ask, near_cpus=True, tell=tell)
+    machine = loaded.machine.disjoint()
+    cut = reachable(machine) if is_here else machine
+    return Site(
+        machine=cut,
+        identity=MachineIdentity(fingerprint(machine, is_here=is_here), _description(machine)),
+        is_here=is_here,
+        inventory=loaded.devices if all_resources else _of_resources(loaded.devices, wanted),
+        preferred_sets=loaded.preferred_sets,
+        whole=machine if cut is not machine else None,
+        **rules,
+    )
+
+
+def _of_resources(inventory: Mapping[str, Sequence[Device]], wanted: Iterable[str]) -> dict[str, Sequence[Device]]:
+    """Return the devices of some resources.
+
+    Raises:
+        InputError: the machine does not have one of them.
+    """
+    wanted = [resource for resource in wanted if not resource.startswith(CLAIM)]
+    for resource in wanted:
+        if resource not in inventory:
+            described = "one that --device-resource or --devices describes"
+            known = f"one of {', '.join(sorted(inventory))}" if inventory else described
+            raise InputError.at("the devices of this machine", f"a resource that it has, {known}", resource)
+    return {resource: inventory[resource] for resource in wanted}
+
+
+def reachable(machine: Machine, cpus: int | None = None, memory_nodes: int | None = None) -> Machine:
+    """Return the machine with only the CPUs and memory that this process may use.
+
+    A container, a batch system or `taskset` can allow a process less than there is.
+
+    Args:
+        machine: the machine that this process runs on.
+        cpus: bit set of the allowed CPUs; None: what the kernel says.
+        memory_nodes: bit set of the kernel's ids of the nodes with allowed memory; None: what the kernel
+            says.
+
+    Raises:
+        InputError: no CPU is left.
+    """
+    if cpus is None:
+        cpus = int(CPUSet(os.sched_getaffinity(0)))
+    if memory_nodes is None:
+        memory_nodes = _allowed_memory_nodes()
+    if not machine.cpus & cpus:
+        raise InputError(f"this process may use CPUs {CPUSet.from_int(cpus)} only, and none of them is in a NUMA node")
+    if not machine.cpus & ~cpus and all(memory_nodes >> node.id & 1 for node in machine.numa_nodes):
+        return machine
+    return replace(machine, numa_nodes=tuple(_cut(node, cpus, memory_nodes) for node in machine.numa_nodes))
+
+
+def _cut(node: NumaNode, cpus: int, memory_nodes: int) -> NumaNode:
+    cores = cores_within(node.cores, cpus)
+    if memory_nodes >> node.id & 1:
+        return replace(node, cores=cores)
+    return replace(node, cores=cores, memory=0, hugepages=())
+
+
+def _allowed_memory_nodes(status: str = "/proc/self/status") -> int:
+    """Return the bit set of the nodes that this process may have memory of; all if the kernel says nothing."""
+    try:
+        lines = Path(status).read_text("utf-8", "replace").splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        if line.startswith(_MEMORY_NODES):
+            return int(CPUSet.parse(line.removeprefix(_MEMORY_NODES), _MEMORY_NODES))
+    return -1
+
+
+def fingerprint(machine: Machine, *, is_here: bool) -> str:
+    """Return a text that is equal for equal machines.
+
+    The machine at hand goes by its host, if that can be told from others: CPUs come and go there. Any other
+    goes by its nodes, CPUs and memory.
+    """
+    host = host_identity() if is_here else ""
+    if host:
+        return f"host {host}"
+    import zlib  # noqa: PLC0415  # seldom used
+
+    nodes = zip(machine.numa_nodes, machine.node_cpus, strict=True)
+    text = " ".join(f"{node.id}:{cpus:x}:{0 if is_here else node.memory}" for node, cpus in nodes)
+    return f"nodes {zlib.crc32(text.encode()):08x}"
+
+
+def _description(machine: Machine) -> str:
+    return f"{machine.cpu_count} CPUs, {counted(len(machine.numa_nodes), 'NUMA node')}"

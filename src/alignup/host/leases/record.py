@@ -1,0 +1,189 @@
+"""Holds the records of leases, of those who wait for one and of what happened to them, and their form in JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, TypeAlias, TypeVar
+
+import msgspec
+
+from alignup.errors import InputError
+from alignup.host.device_plugins.answer import DeviceAnswer  # noqa: TC001  # msgspec reads annotations
+from alignup.host.processes.identity import ProcessIdentity  # noqa: TC001  # as above
+from alignup.machine.cpuset import CPUSet
+from alignup.text.counting import some_of
+
+_T = TypeVar("_T")
+_SHOWN: Final = 4
+_LARGEST: Final = 1 << 60
+"""Bytes: more than any machine can address."""
+_MOST_CPUS: Final = 1 << 20
+_MOST_NODES: Final = 1 << 16
+
+
+class MemoryShare(msgspec.Struct, frozen=True, rename="camel"):
+    """Memory of one type on one NUMA node: the kernel's node id, `memory` or `hugepages-<size>`, bytes.
+
+    A share of 0 bytes names a node that belongs to the lease's set and gave nothing; the memory manager's
+    group rule needs to know it.
+    """
+
+    numa_node: int
+    type: str
+    size: int
+
+
+class LeaseRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One process and the CPUs, memory and devices that it holds."""
+
+    id: str
+    """Never used again; a name can be."""
+    name: str
+    process: ProcessIdentity
+    command: str = ""
+    policy: str = ""
+    cpus: CPUSet = CPUSet()
+    """Those of its own, none if it has none; in JSON a list such as `0-3,8`."""
+    numa_nodes: tuple[int, ...] = ()
+    """Kernel ids of the nodes of its CPUs and memory; without either, those near its devices."""
+    memory: tuple[MemoryShare, ...] = ()
+    devices: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    """Device ids by resource."""
+    taken_at: int = 0
+    """Seconds since 1970, when it was given; 0: not known."""
+    keeper: ProcessIdentity | None = None
+    """The process that lasts as long as the command and whatever the command started."""
+    uid: int | None = None
+    """The user whose lease it is; None: the one whose file it is in."""
+    answer: DeviceAnswer | None = None
+    """What the device plugins answered when its devices were allocated; None: no plugin was asked."""
+    cgroup: str = ""
+    """The folder of the cgroup (v2) of its command and whatever that has started; empty: it has none."""
+
+    @property
+    def processes(self) -> tuple[ProcessIdentity, ...]:
+        """Those that hold it: it lasts as long as any of them runs."""
+        return (self.process,) if self.keeper is None else (self.process, self.keeper)
+
+    @property
+    def memory_sizes(self) -> dict[str, int]:
+        """Bytes by type, summed over its nodes."""
+        return {kind: sum(taken.values()) for kind, taken in self.memory_by_node.items()}
+
+    @property
+    def memory_by_node(self) -> dict[str, dict[int, int]]:
+        """Bytes by type and kernel node id."""
+        taken: dict[str, dict[int, int]] = {}
+        for share in self.memory:
+            taken.setdefault(share.type, {})[share.numa_node] = share.size
+        return taken
+
+
+class MachineIdentity(msgspec.Struct, frozen=True, rename="camel"):
+    """The machine that leases are of: a fingerprint that is equal for equal machines, and words for messages."""
+
+    fingerprint: str
+    description: str
+
+
+class Waiter(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A process that waits for a lease. Earlier releases wrote the first three fields only."""
+
+    id: str
+    """Unique for ever; the lease will have it."""
+    process: ProcessIdentity
+    kinds: tuple[str, ...] = ()
+    """The kinds of things that it asks for: `cpu`, `memory`, resources of devices."""
+    name: str = ""
+    command: str = ""
+    uid: int | None = None
+    """The user who asks; None: the one whose file it is in."""
+    cpus: int = 0
+    memory: int = 0
+    """Bytes."""
+    devices: dict[str, int] = msgspec.field(default_factory=dict)
+    policy: str = ""
+    """Empty: what is asked for is not known."""
+    part: tuple[int, int] | None = None
+    """(rank, parts)"""
+    since: int = 0
+    """Seconds since 1970; 0: not known."""
+    ancestors: tuple[tuple[int, int], ...] = ()
+    """(pid, start time) of the process and of those above it: their leases do not end while it waits."""
+
+
+class LeaseTable(msgspec.Struct, frozen=True, rename="camel"):
+    """All leases of one machine, in the order in which they were given."""
+
+    machine: MachineIdentity | None = None
+    leases: tuple[LeaseRecord, ...] = ()
+    waiting: tuple[Waiter, ...] = ()
+    """In the order in which they came."""
+    agent: str | msgspec.UnsetType = msgspec.UNSET
+    """The socket of the agent that keeps the leases from now on; there are none in this table then."""
+
+
+class Given(msgspec.Struct, frozen=True, tag="given"):
+    """Entry of the journal: a lease was made."""
+
+    lease: LeaseRecord
+
+
+class Freed(msgspec.Struct, frozen=True, tag="freed"):
+    """Entry of the journal: a lease has ended."""
+
+    id: str
+
+
+class Joined(msgspec.Struct, frozen=True, tag="joined"):
+    """Entry of the journal: somebody waits."""
+
+    waiter: Waiter
+
+
+class Left(msgspec.Struct, frozen=True, tag="left"):
+    """Entry of the journal: somebody waits no longer."""
+
+    id: str
+
+
+Entry: TypeAlias = Given | Freed | Joined | Left
+
+
+def encode_leases(value: msgspec.Struct) -> bytes:
+    """Return records of leases, or what contains them, as JSON, in which a set of CPUs is a list such as `0-3,8`."""
+    return msgspec.json.encode(value, enc_hook=str)
+
+
+def lease_decoder(kind: type[_T]) -> msgspec.json.Decoder[_T]:
+    """Return a decoder of records of leases, or of what contains them, from JSON."""
+    return msgspec.json.Decoder(kind, dec_hook=_cpu_set)
+
+
+def check_amounts(leases: Iterable[LeaseRecord], where: str, memory_nodes: tuple[int, ...] = ()) -> None:
+    """Refuse leases of amounts that no machine has, or nodes to bind memory to; `where` is the place of an error.
+
+    Raises:
+        InputError: there is such a lease.
+    """
+    for lease in leases:
+        fits = (
+            all(0 <= one.size < _LARGEST and 0 <= one.numa_node < _MOST_NODES for one in lease.memory)
+            and sum(one.size for one in lease.memory) < _LARGEST
+            and int(lease.cpus).bit_length() <= _MOST_CPUS
+            and all(0 <= node < _MOST_NODES for node in (*lease.numa_nodes, *memory_nodes))
+        )
+        if not fits:
+            raise InputError(f"the amounts of lease {lease.name!r} are impossible, at {where}")
+
+
+def _cpu_set(kind: type, value: Any) -> CPUSet:
+    """Return the set of a CPU list."""
+    if kind is not CPUSet or not isinstance(value, str):
+        raise ValueError(f"expected a CPU list, got {value!r}")
+    return CPUSet.parse(value)
+
+
+def holders(leases: Iterable[LeaseRecord]) -> str:
+    """Return the names and processes of some leases, in a few words."""
+    return some_of([f"{lease.name} (pid {lease.process.pid})" for lease in leases], _SHOWN)

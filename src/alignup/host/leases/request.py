@@ -1,0 +1,245 @@
+"""Checks a request for CPUs, memory and devices, and how well they must be aligned. Text is parsed here, once.
+
+A `Claim` is a request with the process that makes it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from alignup.errors import InputError
+from alignup.host.leases.record import LeaseRecord, MachineIdentity, Waiter
+from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
+from alignup.kubernetes.quantity import parse_quantity, whole_units
+from alignup.kubernetes.versions import KubeletVersion, parse_version
+from alignup.records import Record, field
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+
+    from alignup.host.processes.identity import ProcessIdentity
+
+DEFAULT_POLICY: Final = "best-effort"
+"""Somebody who starts a command wants it to run: it is refused only if there is too little left."""
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
+_DEVICE: Final = re.compile(r"(?P<resource>[A-Za-z0-9][A-Za-z0-9._/-]*)=(?P<count>[0-9]{1,9})")
+_PART: Final = re.compile(r"(?P<rank>[0-9]{1,6})/(?P<parts>[0-9]{1,6})")
+_LOCAL_RANKS: Final = (
+    ("LOCAL_RANK", "LOCAL_WORLD_SIZE"),  # torchrun
+    ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),  # Open MPI
+    ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),  # MPICH, Intel MPI
+    ("SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"),  # Slurm, with --ntasks-per-node
+)
+CLAIM: Final = "resourceclaim/"
+"""The prefix that turns a claim's name into a resource; a lease lists the claim's devices by full id under it."""
+_CPUS_AT_MOST: Final = 1 << 20
+_DEVICES_AT_MOST: Final = 1_000_000_000
+_PARTS_AT_MOST: Final = 999_999
+
+
+class PartOf(NamedTuple):
+    """One of the equal parts that `alignup split` cuts a machine into, counted from 0."""
+
+    rank: int
+    parts: int
+
+
+class Request(Record):
+    """A request for CPUs, memory and devices. All amounts are of the one process that asks."""
+
+    cpus: int = 0
+    """Whole CPUs of its own; 0: none of its own, or with a part, what the part has."""
+    memory: int = 0
+    """Bytes; 0: no memory is set aside."""
+    devices: tuple[tuple[str, int], ...] = ()
+    """(resource, count), by resource; counts above 0."""
+    policy: str = DEFAULT_POLICY
+    name: str = ""
+    """Empty: one is made up."""
+    part: PartOf | None = None
+    kubelet_version: KubeletVersion | None = None
+    """The release whose managers are to decide; None: whoever decides says which."""
+
+
+class Question(Record):
+    """A question to a device plugin: which `size` of the available devices it prefers."""
+
+    resource: str
+    available: tuple[str, ...]
+    must_include: tuple[str, ...]
+    size: int
+
+
+class Claim(Record):
+    """A request, and what else its lease will say."""
+
+    request: Request
+    holder: ProcessIdentity
+    """The process whose lease it will be: it ends with the process at the latest."""
+    command: str
+    """What the process is, for people."""
+    name: str
+    """The lease's name if the request has none; a number is added if it is in use."""
+    keeper: ProcessIdentity | None = None
+    """A process that outlives the holder if something that the holder started does; the lease then ends with it."""
+    show: Callable[[LeaseRecord, MachineIdentity, Path], None] | None = None
+    """Called with the lease, its machine and its file before anybody else knows of it, to leave evidence of it."""
+    id: str = field(default_factory=lambda: os.urandom(8).hex())
+    """Of the lease: never used before, except for this very request."""
+    uid: int = field(default_factory=os.geteuid)
+    ancestors: tuple[tuple[int, int], ...] = ()
+    """See `Waiter.ancestors`."""
+    in_container: bool = False
+    """It comes from another PID namespace; its processes are named by their numbers here."""
+    advice: dict[Question, tuple[str, ...] | str] = field(default_factory=dict)
+    """The answers to the questions that earlier tries gave rise to; a text says why there is none."""
+
+    def waiter(self) -> Waiter:
+        """Return its place in the queue."""
+        request = self.request
+        kinds = [resource for resource, _ in request.devices]
+        kinds += ["cpu"] if request.cpus or request.part else []
+        kinds += ["memory"] if request.memory else []
+        return Waiter(
+            self.id,
+            self.holder,
+            tuple(kinds),
+            name=request.name or self.name,
+            command=self.command,
+            uid=self.uid,
+            cpus=request.cpus,
+            memory=request.memory,
+            devices=dict(request.devices),
+            policy=request.policy,
+            part=request.part,
+            since=int(time.time()),
+            ancestors=self.ancestors,
+        )
+
+
+def request_of(waiter: Waiter) -> Request | None:
+    """Return what a waiter asks for; None: not known, since an earlier release wrote it."""
+    if not waiter.policy:
+        return None
+    part = None if waiter.part is None else PartOf(*waiter.part)
+    return Request(waiter.cpus, waiter.memory, tuple(sorted(waiter.devices.items())), waiter.policy, part=part)
+
+
+def make_request(
+    *,
+    cpus: int = 0,
+    memory: int | str = 0,
+    devices: Mapping[str, int] | None = None,
+    policy: str = DEFAULT_POLICY,
+    name: str = "",
+    part: PartOf | None = None,
+    kubelet_version: KubeletVersion | str | None = None,
+    prefix: str = "",
+) -> Request:
+    """Return the request with these wishes, checked.
+
+    Args:
+        cpus: whole CPUs.
+        memory: bytes, or a quantity such as `8Gi`.
+        devices: how many by resource.
+        policy: how well they must be aligned.
+        name: the name of the lease.
+        part: the part of the machine.
+        kubelet_version: the release of a kubelet whose managers decide; None: the newest known, or the
+            agent's.
+        prefix: what an error puts before the name of a wish: `--` on the command line.
+
+    Raises:
+        InputError: one of them cannot be.
+    """
+    if not isinstance(cpus, int) or not 0 <= cpus <= _CPUS_AT_MOST:
+        raise InputError.at(f"{prefix}cpus", "a number of whole CPUs", cpus)
+    if policy not in TOPOLOGY_POLICIES:
+        raise InputError.at(f"{prefix}policy", f"one of {', '.join(TOPOLOGY_POLICIES)}", policy)
+    if name:
+        check_name(name, f"{prefix}name")
+    if part is not None and not 0 <= part.rank < part.parts <= _PARTS_AT_MOST:
+        got = f"{part.rank}/{part.parts}"
+        raise InputError.at(f"{prefix}part", "RANK/PARTS such as 0/8, the rank counted from 0", got)
+    wanted = dict(devices or {})
+    for resource, count in wanted.items():
+        if not isinstance(count, int) or not 0 <= count <= _DEVICES_AT_MOST:
+            place = f"--device {resource}" if prefix else f"devices[{resource!r}]"
+            raise InputError.at(place, "a number of devices", count)
+    counts = tuple(sorted((resource, count) for resource, count in wanted.items() if count))
+    release = parse_version(kubelet_version, "kubelet_version") if kubelet_version else None
+    return Request(cpus, parse_memory(memory, f"{prefix}memory"), counts, policy, name, part, release)
+
+
+def check_name(name: str, where: str) -> None:
+    """Refuse what is no name of a lease; `where` is the place that an error names.
+
+    Raises:
+        InputError: it is none.
+    """
+    if not _NAME.fullmatch(name):
+        raise InputError.at(where, "a name of up to 100 letters, digits, dots, dashes and underscores", name)
+
+
+def check_wait(wait: float | None, where: str) -> None:
+    """Refuse what is no time to wait; `where` is the place that an error names.
+
+    Raises:
+        InputError: it is negative, or no number.
+    """
+    if wait is not None and not wait >= 0:
+        raise InputError.at(where, "seconds of at least 0", wait)
+
+
+def parse_memory(amount: int | str, where: str = "memory") -> int:
+    """Return bytes, of an int or of a Kubernetes quantity such as `8Gi`; `where` is the place that an error names.
+
+    Raises:
+        InputError: it is no quantity, or negative.
+    """
+    size = whole_units(parse_quantity(amount, where))
+    if size < 0:
+        raise InputError.at(where, "bytes that are not negative, such as 8Gi", amount)
+    return size
+
+
+def parse_device_counts(texts: Iterable[str]) -> dict[str, int]:
+    """Return the counts in texts such as `nvidia.com/gpu=2`; those of one resource add up.
+
+    Raises:
+        InputError: one of them is not of this form.
+    """
+    counts: dict[str, int] = {}
+    for text in texts:
+        found = _DEVICE.fullmatch(text)
+        if not found:
+            raise InputError.at("--device", "RESOURCE=COUNT such as nvidia.com/gpu=1", text)
+        counts[found["resource"]] = counts.get(found["resource"], 0) + int(found["count"])
+    return counts
+
+
+def parse_part(text: str, environment: Mapping[str, str]) -> PartOf:
+    """Return the part that a text such as `3/8` names; `auto`: the one that a launcher's environment names.
+
+    Raises:
+        InputError: it is neither, the part is not among the parts, or no launcher says which part this is.
+    """
+    if text == "auto":
+        text = _part_of_launcher(environment)
+    found = _PART.fullmatch(text)
+    if not found or int(found["rank"]) >= int(found["parts"]):
+        raise InputError.at("--part", "RANK/PARTS such as 0/8, the rank counted from 0, or auto", text)
+    return PartOf(int(found["rank"]), int(found["parts"]))
+
+
+def _part_of_launcher(environment: Mapping[str, str]) -> str:
+    for rank, size in _LOCAL_RANKS:
+        if rank in environment and size in environment:
+            return f"{environment[rank]}/{environment[size]}"
+    names = ", ".join(f"{rank} and {size}" for rank, size in _LOCAL_RANKS)
+    raise InputError(f"--part auto needs a launcher's environment ({names}), and none is set")

@@ -1,0 +1,258 @@
+"""Tells processes apart, for ever: reads /proc for the identity of a process, and whether that one still runs.
+
+A group of processes can have a cgroup (v2), which holds all that they have started, whoever is its parent now.
+
+Hosts are told apart by machine id and name. Two hosts that were cloned with
+both, and share a list of processes, take each other's running processes for those of an earlier boot.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from alignup.errors import InputError, system_errors
+
+EVENTS: Final = "cgroup.events"
+"""The file of a cgroup that says whether there are processes in it, or below."""
+_POPULATED: Final = b"populated 1"
+_LARGEST: Final = 4096
+_REMOVED: Final = frozenset({errno.ENOENT, errno.ENODEV})
+"""The errors that say that there is no such cgroup; others say nothing about it."""
+_PROC: Final = "/proc"
+_DEAD_STATES: Final = frozenset("ZXx")
+# positions in /proc/PID/stat after the command's closing parenthesis
+_STATE: Final = 0
+_PARENT: Final = 1
+_THREADS: Final = 17
+_START_TIME: Final = 19
+_DEEPEST: Final = 64
+_LONGEST_STAT: Final = 4096
+"""Bytes: some fifty numbers, and a name of up to 64 bytes."""
+
+
+class Liveness(StrEnum):
+    """The answer to whether a process still runs."""
+
+    RUNNING = "running"
+    GONE = "gone"
+    UNKNOWN = "unknown"
+    """It belongs to another host, or to another PID namespace (a container), into which one cannot see; or what would
+    say it cannot be read now."""
+
+
+class ProcessIdentity(msgspec.Struct, frozen=True, rename="camel"):
+    """A process, so that no later one can be taken for it: process ids are used again, start times are not.
+
+    `start_time` is in clock ticks since the kernel started, and so means something only together with
+    `boot_id`.
+    """
+
+    pid: int
+    start_time: int
+    boot_id: str
+    pid_namespace: int
+    """The inode number of the namespace that `pid` is a number in."""
+    host: str = ""
+    """See `host_identity`."""
+    host_name: str = ""
+    """The host's own name: hosts made of one image can have one identity."""
+    time_namespace: int = 0
+    """The inode number of the namespace that `start_time` is a time in; 0: not known."""
+
+
+def host_identity() -> str:
+    """Return what each host has of its own, through its restarts; empty where it has no such thing.
+
+    It is made of /etc/machine-id, which is not to be shown to anybody, by a one-way function.
+    """
+    text = _read("/etc/machine-id").strip()
+    if not text:
+        return ""
+    import hashlib  # noqa: PLC0415  # costs a few milliseconds, and not every host has the file
+
+    return hashlib.sha256(f"alignup {text}".encode()).hexdigest()[:16]
+
+
+def identify(pid: int, proc: str = _PROC) -> ProcessIdentity:
+    """Return the identity of a running process of this PID namespace.
+
+    Args:
+        pid: its number.
+        proc: where the kernel's proc file system is.
+
+    Raises:
+        InputError: there is no such process, or no proc file system that can be read.
+    """
+    with system_errors(f"cannot read about process {pid}", proc):
+        fields = _stat(pid, proc)
+    if fields is None:
+        raise InputError(f"no process {pid} in {proc}: is {proc} mounted?")
+    return ProcessIdentity(
+        pid=pid,
+        start_time=int(fields[_START_TIME]),
+        boot_id=_boot_id(proc),
+        pid_namespace=_namespace(proc, "pid"),
+        host=host_identity(),
+        host_name=os.uname().nodename,
+        time_namespace=_namespace(proc, "time"),
+    )
+
+
+def liveness(process: ProcessIdentity, proc: str = _PROC) -> Liveness:
+    """Return whether a process still runs, as far as it can be seen from here.
+
+    What cannot be read now, as without a free descriptor, is not known. A process of an earlier boot of this host is
+    gone. A zombie runs no more: it waits to be looked at by its
+    parent, which in a container may never happen. Start times differ between time namespaces: there, a process of
+    this number may or may not be the one that is meant.
+
+    Args:
+        process: the one that is meant.
+        proc: where the kernel's proc file system is.
+    """
+    is_visible = process.pid_namespace == _namespace(proc, "pid")
+    try:
+        fields = _stat(process.pid, proc) if is_visible else None
+    except OSError:
+        return Liveness.UNKNOWN
+    runs = fields is not None and not _has_ended(fields)
+    is_it = fields is not None and int(fields[_START_TIME]) == process.start_time
+    if process.boot_id != _boot_id(proc):
+        if process.host != host_identity() or process.host_name not in {"", os.uname().nodename}:
+            return Liveness.UNKNOWN
+        # boot ids can be made up for a container; number and start time are no coincidence
+        return Liveness.RUNNING if runs and is_it else Liveness.GONE
+    if not is_visible:
+        return Liveness.UNKNOWN
+    if runs and not is_it and process.time_namespace not in {0, _namespace(proc, "time")}:
+        return Liveness.UNKNOWN
+    return Liveness.RUNNING if runs and is_it else Liveness.GONE
+
+
+def runs_here(process: ProcessIdentity, proc: str = _PROC) -> bool:
+    """Return whether a process of this boot and this PID namespace, which are not looked at, still runs.
+
+    False too if that cannot be read now.
+    """
+    try:
+        fields = _stat(process.pid, proc)
+    except OSError:
+        return False
+    return fields is not None and int(fields[_START_TIME]) == process.start_time and not _has_ended(fields)
+
+
+def joint_liveness(processes: Iterable[ProcessIdentity], cgroup: str = "") -> Liveness:
+    """Return whether any of some processes still runs, or anything in their cgroup, if they have one."""
+    found = {liveness(process) for process in processes}
+    if Liveness.RUNNING in found:
+        return Liveness.RUNNING
+    if Liveness.UNKNOWN in found:
+        return Liveness.UNKNOWN
+    try:
+        return Liveness.RUNNING if cgroup and has_processes(cgroup) else Liveness.GONE
+    except OSError:
+        return Liveness.UNKNOWN
+
+
+def ancestors(pid: int, proc: str = _PROC) -> tuple[tuple[int, int], ...]:
+    """Return number and start time of a process, of its parent, and so on, as far as they can be seen."""
+    found: list[tuple[int, int]] = []
+    with suppress(OSError):
+        while pid > 0 and len(found) < _DEEPEST and (fields := _stat(pid, proc)) is not None:
+            found.append((pid, int(fields[_START_TIME])))
+            pid = int(fields[_PARENT])
+    return tuple(found)
+
+
+def has_processes(cgroup: str) -> bool:
+    """Return whether there are processes in a cgroup (v2), or in one below it; False if there is no such cgroup.
+
+    Zombies do not count.
+
+    Raises:
+        OSError: that cannot be known now, as without the right to look or a free descriptor.
+    """
+    try:
+        descriptor = os.open(f"{cgroup}/{EVENTS}", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in _REMOVED:
+            return False
+        raise
+    try:
+        return shows_processes(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def shows_processes(events: int) -> bool:
+    """Return what the open file `EVENTS` of a cgroup says now; False if the cgroup has been removed.
+
+    Raises:
+        OSError: it cannot be read now.
+    """
+    try:
+        return _POPULATED in os.pread(events, _LARGEST, 0).splitlines()
+    except OSError as error:
+        if error.errno in _REMOVED:
+            return False
+        raise
+
+
+def _has_ended(fields: list[str]) -> bool:
+    """Return whether a process has ended; a main thread can be a zombie while other threads run on."""
+    return fields[_STATE] in _DEAD_STATES and int(fields[_THREADS]) <= 1
+
+
+def _stat(pid: int, proc: str) -> list[str] | None:
+    """Return the fields of a process after its command's name, which may hold blanks and parentheses.
+
+    Raises:
+        OSError: they cannot be read now.
+    """
+    try:
+        text = start_of(f"{proc}/{pid}/stat", _LONGEST_STAT)
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    _, found, rest = text.rpartition(b")")
+    return rest.decode("ascii", "replace").split() if found else None
+
+
+def start_of(path: str, length: int) -> bytes:
+    """Return up to so many bytes of a kernel's file: an agent reads many, and file objects take three times as long.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, length)
+    finally:
+        os.close(descriptor)
+
+
+def _boot_id(proc: str) -> str:
+    return _read(f"{proc}/sys/kernel/random/boot_id").strip()
+
+
+def _namespace(proc: str, kind: str) -> int:
+    """Return the inode number of this process's namespace of a kind; 0 where the kernel does not tell."""
+    try:
+        return os.stat(f"{proc}/self/ns/{kind}").st_ino  # noqa: PTH116  # startup counts
+    except OSError:
+        return 0
+
+
+def _read(path: str) -> str:
+    """Return the text of a file of the kernel's or of /etc; empty if there is none."""
+    try:
+        return Path(path).read_text("utf-8", "replace")
+    except OSError:
+        return ""

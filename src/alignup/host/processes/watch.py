@@ -1,0 +1,194 @@
+"""Watches groups of processes, such as those of leases, by descriptors that the kernel signals when they end.
+
+Where none of a group is left, its cgroup is watched, if it has one: until that is empty too. A process is checked
+before it may be in a group: it must run, be the one that is meant, and be the user's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
+
+from alignup.errors import InputError
+from alignup.host.processes.cgroups import CgroupWatch
+from alignup.host.processes.identity import Liveness, ProcessIdentity, identify, joint_liveness, runs_here
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from alignup.host.processes.callers import Caller
+
+_LOOK: Final = 5.0
+"""Seconds between looks at what cannot be watched: processes that have no descriptor, as with a kernel before 5.3 or of
+another container, and cgroups that cannot be read now."""
+
+
+class Group(Protocol):
+    """Processes that are watched together, such as those of a lease."""
+
+    @property
+    def id(self) -> str:
+        """Unique among the groups that are watched."""
+
+    @property
+    def processes(self) -> tuple[ProcessIdentity, ...]:
+        """The processes; those that end last stand last."""
+
+    @property
+    def cgroup(self) -> str:
+        """The folder of the cgroup of all that they start; empty: there is none."""
+
+
+class ProcessWatch:
+    """Tells of leases whose processes have all ended, and whose cgroups are empty.
+
+    Args:
+        ended: called with the id of such a lease, once, from the event loop.
+        leases: those to watch from the beginning.
+    """
+
+    def __init__(self, ended: Callable[[str], None], leases: Iterable[Group] = ()) -> None:
+        self._ended = ended
+        self._me = identify(os.getpid())
+        self._loop = asyncio.get_running_loop()
+        self._descriptors: dict[str, int] = {}
+        self._looked_at: dict[str, tuple[Group, Liveness]] = {}
+        """Those that cannot be watched, with what was seen of them last."""
+        self._cgroups = CgroupWatch()
+        self._enclosed: dict[str, str] = {}
+        """The cgroups that are waited for, by lease."""
+        self._gone: dict[str, asyncio.Handle] = {}
+        """The leases that are about to be told of."""
+        self._timer: asyncio.TimerHandle | None = None
+        for lease in leases:
+            self.watch(lease)
+
+    def __len__(self) -> int:
+        return len(self._descriptors) + len(self._looked_at) + len(self._enclosed)
+
+    def is_foreign(self, process: ProcessIdentity) -> bool:
+        """Return whether a process is named by the number of another PID namespace, or of another host."""
+        return process.pid_namespace != self._me.pid_namespace or process.boot_id != self._me.boot_id
+
+    def is_elsewhere(self, process: ProcessIdentity, caller: Caller) -> bool:
+        """Return whether a caller calls a process by a number of another PID namespace, or host, than this one."""
+        return self.is_foreign(process) or caller.is_elsewhere()
+
+    def checked(self, process: ProcessIdentity, caller: Caller) -> ProcessIdentity:
+        """Return a process that may hold a lease of a user, by its number here, as this process sees it.
+
+        Nothing else of what the caller says of it is kept.
+
+        Raises:
+            InputError: it does not run, is another user's, or is one that the agent cannot see.
+        """
+        uid = caller.uid
+        if self.is_elsewhere(process, caller):
+            found = caller.own_process(process.pid)
+            if found is None:
+                raise InputError(
+                    "expected a process of the agent's own PID namespace, or from one below it the process that asks, "
+                    f"or one that this has started, got pid {process.pid} of another container or host"
+                )
+            process = found
+        if not runs_here(process):
+            raise InputError(f"process {process.pid} has ended")
+        try:
+            owner = os.stat(f"/proc/{process.pid}").st_uid  # noqa: PTH116  # many times a second
+        except FileNotFoundError:
+            owner = uid  # it has just ended, and so will its lease
+        if uid not in {0, owner}:
+            raise InputError(f"process {process.pid} belongs to user {owner}, not to user {uid}")
+        # it runs, and began when it was said to: all else is as for every process of this namespace
+        return msgspec.structs.replace(self._me, pid=process.pid, start_time=process.start_time)
+
+    def state_of(self, lease_id: str) -> Liveness:
+        """Return whether a process of a lease still runs, as far as is known already; nothing is looked at for it."""
+        if lease_id in self._gone:
+            return Liveness.GONE
+        looked_at = self._looked_at.get(lease_id)
+        # one that is not watched yet is just being made
+        return Liveness.RUNNING if looked_at is None else looked_at[1]
+
+    def watch(self, lease: Group) -> None:
+        """Watch the processes of a lease from now on; one that is watched already is looked at anew."""
+        self.forget(lease.id)
+        for process in reversed(lease.processes):  # the keeper outlives the command
+            if self.is_foreign(process):
+                continue
+            try:
+                descriptor = os.pidfd_open(process.pid)
+            except OSError:
+                continue
+            # looked at only now: the descriptor stands for whichever process had the number when it was opened
+            if runs_here(process):
+                self._descriptors[lease.id] = descriptor
+                self._loop.add_reader(descriptor, self._look, lease)
+                return
+            os.close(descriptor)
+        found = joint_liveness(lease.processes)
+        if found is Liveness.GONE:
+            with suppress(OSError):
+                self._watch_cgroup(lease)
+                return
+            found = Liveness.UNKNOWN
+        self._looked_at[lease.id] = lease, found
+        self._start_timer()
+
+    def forget(self, lease_id: str) -> None:
+        """Watch a lease no longer, and do not tell of it any more."""
+        self._looked_at.pop(lease_id, None)
+        gone = self._gone.pop(lease_id, None)
+        if gone is not None:
+            gone.cancel()
+        cgroup = self._enclosed.pop(lease_id, None)
+        if cgroup is not None:
+            self._cgroups.forget(cgroup)
+        descriptor = self._descriptors.pop(lease_id, None)
+        if descriptor is not None:
+            self._loop.remove_reader(descriptor)
+            os.close(descriptor)
+
+    def close(self) -> None:
+        """Watch nothing any more."""
+        for lease_id in [*self._descriptors, *self._looked_at, *self._enclosed, *self._gone]:
+            self.forget(lease_id)
+        self._cgroups.close()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _watch_cgroup(self, lease: Group) -> None:
+        """Watch the cgroup of a lease whose known processes have ended; tell of the lease soon if that is empty too.
+
+        Its keeper may have been killed, and what the command left behind may live on.
+
+        Raises:
+            OSError: whether it is empty cannot be known now.
+        """
+        if lease.cgroup and self._cgroups.watch(lease.cgroup, lambda: self._look(lease)):
+            self._enclosed[lease.id] = lease.cgroup
+        else:
+            self._gone[lease.id] = self._loop.call_soon(self._tell, lease.id)
+
+    def _tell(self, lease_id: str) -> None:
+        del self._gone[lease_id]
+        self._ended(lease_id)
+
+    def _look(self, lease: Group) -> None:
+        """Go on with the next process of a lease, one of whose has ended."""
+        self.forget(lease.id)
+        self.watch(lease)
+
+    def _start_timer(self) -> None:
+        if self._timer is None:
+            self._timer = self._loop.call_later(_LOOK, self._look_at_all)
+
+    def _look_at_all(self) -> None:
+        self._timer = None
+        leases, self._looked_at = self._looked_at, {}
+        for lease, _ in leases.values():
+            self.watch(lease)

@@ -1,0 +1,55 @@
+"""Counts admissions for Prometheus, under the names and in the units of the kubelet (`pkg/kubelet/metrics`).
+
+Needs the extra `metrics` (prometheus-client). Only the agent's metrics import this module; without an observer nothing
+is timed.
+
+>>> from alignup.node.admission_metrics import AdmissionMetrics
+>>> node = Node(machine, config, observer=AdmissionMetrics())      # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
+
+BUCKETS: Final = tuple(0.05 * 2**power for power in range(15))
+"""The upper bounds of the kubelet's histogram, in milliseconds: 0.05 to 819.2."""
+
+
+class AdmissionMetrics:
+    """An observer of a manager or node that feeds three metrics.
+
+    `kubelet_topology_manager_admission_requests_total`, `kubelet_topology_manager_admission_errors_total` and the
+    histogram `kubelet_topology_manager_admission_duration_ms`, whose milliseconds have decimals here; the kubelet cuts
+    them off. Every admission counts as a request, and every refusal as an error, whoever refused.
+
+    Args:
+        registry: where to register; a registry takes one observer, which any number of nodes can share.
+    """
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        prefix = "kubelet_topology_manager_admission"
+        self._requests = Counter(
+            f"{prefix}_requests_total",
+            "The number of admission requests where resources have to be aligned.",
+            registry=registry,
+        )
+        self._errors = Counter(
+            f"{prefix}_errors_total",
+            "The number of admission request failures where resources could not be aligned.",
+            registry=registry,
+        )
+        self._milliseconds = Histogram(
+            f"{prefix}_duration_ms",
+            "Duration in milliseconds to serve a pod admission request.",
+            buckets=BUCKETS,
+            registry=registry,
+        )
+
+    def admission(self, seconds: float, admitted: bool) -> None:
+        """Count one admission."""
+        self._requests.inc()
+        if not admitted:
+            self._errors.inc()
+        self._milliseconds.observe(seconds * 1000)

@@ -1,0 +1,251 @@
+"""Draws upon a machine what is reserved and what each container holds, and the legend of it.
+
+Each pod has a sign, a colour and a pattern, which tell it apart in black and white too. What a container's CPUs and
+devices look like depends on the container alone, so that a picture of many moments draws them once; bars of memory and
+of many devices depend on all containers, and are drawn for each moment.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from xml.etree.ElementTree import Element, SubElement
+
+from alignup.pictures.boxes import CELL_FONT, Box, Key, drawable, fitted, framed, in_rows, text_width, walk
+from alignup.pictures.svg import add, svg_text
+from alignup.records import Record
+from alignup.text.byte_sizes import short_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from alignup.node.holdings import ContainerHolding, Holdings, PlaceAmounts, ResourceAmounts
+
+
+_SIGN_FONT: Final = 10
+_NARROWEST_PART: Final = 3
+
+
+class Layer(Record):
+    """Shapes, and the text that is to be above the shapes of all layers."""
+
+    shapes: Element
+    texts: Element
+
+
+def places_of(boxes: Box) -> dict[Key, Box]:
+    """Return the boxes that have a key, with their places in the picture as a whole."""
+    return {box.key: box for box in walk(boxes) if box.key}
+
+
+def reserved_layer(places: Mapping[Key, Box], cpus: Iterable[int]) -> Layer:
+    """Return the CPUs that no container gets for itself."""
+    return _marked(
+        places, [("cpu", cpu) for cpu in cpus], RESERVED, "reserved: no container gets these CPUs for itself"
+    )
+
+
+def holding_layer(
+    places: Mapping[Key, Box], holding: ContainerHolding, sign: Sign, *, is_subject: bool = False, name: str = ""
+) -> Layer:
+    """Return the CPUs and devices of a container.
+
+    Args:
+        places: where everything is.
+        holding: what the container holds.
+        sign: of its pod.
+        is_subject: draw it with heavy lines.
+        name: a further class of both elements.
+    """
+    keys: list[Key] = [("cpu", cpu) for cpu in holding.cpus or ()]
+    keys += [("device", resource, one) for resource, ids in holding.devices.items() for one in ids]
+    return _marked(places, keys, sign, holding_title(holding), is_subject=is_subject, name=name)
+
+
+def holding_title(holding: ContainerHolding) -> str:
+    """Return what a container holds, in words."""
+    cpus, *others = holding.cells(", ")
+    told = ["in the shared pool" if holding.cpus is None else f"CPUs {cpus}", *(one for one in others if one != "-")]
+    return f"{holding.pod}, container {holding.container}: {'; '.join(told)}"
+
+
+def _marked(
+    places: Mapping[Key, Box], keys: Sequence[Key], sign: Sign, title: str, *, is_subject: bool = False, name: str = ""
+) -> Layer:
+    """Return boxes filled with the pattern of a sign, and the sign in the right lower corner of each."""
+    boxes = [places[key] for key in keys if key in places]
+    classes = f"au-held {'au-subject ' if is_subject else ''}{name}".rstrip()
+    shapes = Element("g", {"class": classes, "fill": sign.fill})
+    texts = Element("g", {"class": f"au-signs {name}".rstrip()})
+    if boxes:
+        add(shapes, "title", f"{sign.text}: {title}")
+        add(shapes, "path", d="".join(_outline(box.x, box.y, box.width, box.height) for box in boxes))
+    for box in boxes:
+        svg_text(texts, box.x + box.width - 2, box.y + box.height - 3, sign.text, "au-sign")
+    return Layer(shapes, texts)
+
+
+def _outline(x: int, y: int, width: int, height: int) -> str:
+    return f"M{x} {y}h{width}v{height}h-{width}z"
+
+
+def amounts_layer(
+    places: Mapping[Key, Box],
+    holdings: Holdings,
+    signs: Mapping[str, Sign],
+    subject: str = "",
+    name: str = "",
+    words: Mapping[str, Callable[[int], str]] | None = None,
+) -> Layer:
+    """Return the parts of each bar that are reserved and held, and how much is free.
+
+    Args:
+        places: where everything is.
+        holdings: who holds what.
+        signs: by uid of the pod.
+        subject: the uid of the pod to be drawn with heavy lines.
+        name: a further class of both elements.
+        words: how amounts of a resource are written, where not as everywhere.
+    """
+    shapes, texts = (Element("g", {"class": f"{kind} {name}".rstrip()}) for kind in ("au-bars", "au-signs"))
+    layer = Layer(shapes, texts)
+    for resource in holdings.resources:
+        unit = (words or {}).get(resource.resource, str if resource.devices else short_bytes)
+        for place in resource.places:
+            keys: list[Key] = [("memory", *place.numa_nodes, resource.resource)]
+            keys.append(("devices", resource.resource, *place.numa_nodes))
+            key = next((key for key in keys if key in places), None)
+            if key is None:
+                continue
+            parts = [(place.reserved, RESERVED, f"reserved: {unit(place.reserved)}", False)] if place.reserved else []
+            for uid, (pod, amount) in _held(holdings, resource, place).items():
+                if uid in signs:
+                    parts.append((amount, signs[uid], f"{signs[uid].text}: {pod}: {unit(amount)}", uid == subject))
+            told = places["told", *key]
+            svg_text(texts, told.x + told.width, told.y + told.height - 3, f"{unit(place.free)} free", "au-told")
+            _draw_bar(layer, places[key], place.capacity, parts)
+    return layer
+
+
+def _draw_bar(layer: Layer, box: Box, whole: int, parts: Iterable[tuple[int, Sign, str, bool]]) -> None:
+    """Append the parts of a bar, each as wide as its amount asks for and wide enough to be seen."""
+    x, end = box.x, box.x + box.width
+    for amount, sign, title, is_subject in parts:
+        width = min(max(_NARROWEST_PART, round(box.width * amount / max(1, whole))), end - x)
+        if width <= 0:
+            break
+        _draw_held(layer.shapes, _outline(x, box.y, width, box.height), sign.fill, title, is_subject=is_subject)
+        x += width
+        if text_width(sign.text, _SIGN_FONT) + 4 <= width:
+            svg_text(layer.texts, x - 2, box.y + box.height - 4, sign.text, "au-sign")
+
+
+def _draw_held(shapes: Element, outline: str, fill: str, title: str, *, is_subject: bool) -> None:
+    """Append what somebody holds, or an entry of the legend."""
+    group = add(shapes, "g", fill=fill, class_="au-held au-subject" if is_subject else "au-held")
+    add(group, "title", title)
+    add(group, "path", d=outline)
+
+
+def _held(holdings: Holdings, resource: ResourceAmounts, place: PlaceAmounts) -> dict[str, tuple[str, int]]:
+    """Return by uid the name of each pod that holds some of a resource in a place, and how much."""
+    found: dict[str, tuple[str, int]] = {}
+    for one, amount, reused in holdings.holders(resource, place.numa_nodes):
+        found[one.pod_uid] = one.pod, found.get(one.pod_uid, ("", 0))[1] + amount - reused
+    return found
+
+
+_LETTERS: Final = "ABCDEFGHJKLMNPQSTUVWXYZ"
+"""Without I and O, which resemble digits, and R, which stands for what is reserved."""
+_COLOURS: Final = (
+    ("#cfe2f7", "#3b78b8"),
+    ("#fbd9b5", "#c9741a"),
+    ("#cdeacb", "#3f8f3a"),
+    ("#f6cfe2", "#b8407f"),
+    ("#f7eea6", "#a08c00"),
+    ("#c5ecee", "#218a8f"),
+    ("#dfd3f2", "#6f4fae"),
+    ("#e6d5c3", "#80592e"),
+)
+"""A light tint, and the colour of the lines on it."""
+_MOTIFS: Final = ("", "M-1 1L1 -1M-1 7L7 -1M5 7L7 5", "M2 3h2", "M-1 5L1 7M-1 -1L7 7M5 -1L7 1", "M0 3h6", "M3 0v6")
+"""Lines of a tile of 6 by 6 pixels; none: the plain tint."""
+_CROSSED: Final = "M-1 1L1 -1M-1 7L7 -1M5 7L7 5M-1 5L1 7M-1 -1L7 7M5 -1L7 1"
+
+
+class Sign(Record):
+    """How one holder is shown."""
+
+    text: str
+    """One or more letters."""
+    number: int
+    """Chooses colour and pattern; -1: reserved."""
+
+    @property
+    def fill(self) -> str:
+        """The value of the attribute `fill`."""
+        return f"url(#{self._name})"
+
+    @property
+    def _name(self) -> str:
+        return "au-r" if self.number < 0 else f"au-p{self.number % (len(_COLOURS) * len(_MOTIFS) // 2)}"
+
+    def pattern(self) -> Element:
+        """Return the definition of the pattern that `fill` names."""
+        tint, line = ("#d6d6d6", "#777") if self.number < 0 else _COLOURS[self.number % len(_COLOURS)]
+        motif = _CROSSED if self.number < 0 else _MOTIFS[self.number % len(_MOTIFS)]
+        made = Element("pattern", {"id": self._name, "patternUnits": "userSpaceOnUse", "width": "6", "height": "6"})
+        SubElement(made, "path", {"d": "M0 0h6v6h-6z", "fill": tint})
+        if motif:
+            SubElement(made, "path", {"d": motif, "stroke": line, "stroke-opacity": "0.6", "fill": "none"})
+        return made
+
+
+RESERVED: Final = Sign("R", -1)
+"""The sign of what no pod can have for itself."""
+
+
+def signs_of(holders: Iterable[str]) -> dict[str, Sign]:
+    """Return a sign for each of these, in their order: A, B, ... Z, AA, AB..."""
+    return {holder: sign_of(number) for number, holder in enumerate(dict.fromkeys(holders))}
+
+
+def sign_of(number: int) -> Sign:
+    """Return the sign of a holder by its number, counted from 0."""
+    text, rest = "", number
+    while rest >= 0:
+        rest, last = divmod(rest, len(_LETTERS))
+        text = _LETTERS[last] + text
+        rest -= 1
+    return Sign(text, number)
+
+
+def patterns(signs: Iterable[Sign]) -> list[Element]:
+    """Return the definition of each pattern that these signs use, once."""
+    return [one.pattern() for one in {sign.fill: sign for sign in signs}.values()]
+
+
+_WIDEST_NAME: Final = 200
+_SWATCH: Final = (30, 15)
+
+
+def legend(names: Mapping[Sign, str], subject: Sign | None, width: int) -> tuple[Box, Layer]:
+    """Return the box of a legend and what is drawn in it, from its left upper corner.
+
+    Args:
+        names: of the holders.
+        subject: the holder that is drawn with heavy lines.
+        width: pixels that the legend may have.
+    """
+    entries = [(Sign("", 0), "free, or in the shared pool"), (RESERVED, "reserved"), *names.items()]
+    boxes = []
+    for _, name in entries:
+        label = fitted(name, _WIDEST_NAME, CELL_FONT)
+        boxes.append(Box("entry", _SWATCH[0] + text_width(label, CELL_FONT) + 18, 18, label, drawable(name)))
+    whole = framed("group", in_rows(boxes, width - 20, 2), padding=10)
+    layer = Layer(Element("g"), Element("g", {"class": "au-texts"}))
+    for (sign, _), box in zip(entries, whole.children, strict=True):
+        fill = sign.fill if sign.text else "#fff"
+        _draw_held(layer.shapes, _outline(box.x, box.y, *_SWATCH), fill, box.title, is_subject=sign == subject)
+        svg_text(layer.texts, box.x + _SWATCH[0] - 3, box.y + _SWATCH[1] - 4, sign.text, "au-sign")
+        svg_text(layer.texts, box.x + _SWATCH[0] + 5, box.y + _SWATCH[1] - 4, box.label, "au-label")
+    return whole, layer

@@ -1,0 +1,158 @@
+"""Makes whole pictures and pages of a machine, alone or with what the containers of a node hold."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from alignup.machine.cpuset import CPUSet
+from alignup.machine.machine import Machine, summary
+from alignup.pictures import overlay
+from alignup.pictures.boxes import FONT, Box, fitted, framed, group, stacked, wrapped
+from alignup.pictures.layout import lay_out
+from alignup.pictures.page import heading, page, paragraph, scrolling, table
+from alignup.pictures.svg import box_layers, picture, svg_document
+from alignup.records import Record, field, replace
+from alignup.text.byte_sizes import short_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from xml.etree.ElementTree import Element
+
+    from alignup.machine.device_inventory import Device
+    from alignup.node.holdings import ContainerHolding, Holdings
+
+_TITLE_FONT: Final = 14
+_MOST_LINES: Final = 5
+_LEAST_WIDTH: Final = 560
+_MARGIN: Final = 10
+
+
+class Scene(Record):
+    """What a picture shows."""
+
+    title: str
+    machine: Machine
+    devices: Mapping[str, Sequence[Device]] = field(default_factory=dict)
+    holdings: Holdings | None = None
+    """None: the machine alone."""
+    subject: str = ""
+    """The uid of a pod to be drawn with heavy lines."""
+    remarks: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    """Lines to write into NUMA nodes, by kernel id."""
+    words: Mapping[str, Callable[[int], str]] = field(default_factory=dict)
+    """By resource, how its amounts are written where the page has a unit for them."""
+    subtitle: str = ""
+    """Empty: the machine in one line."""
+    is_headed: bool = True
+    """False: title and subtitle stand elsewhere on the page."""
+
+    @property
+    def signs(self) -> dict[str, overlay.Sign]:
+        """The sign of each pod that holds something, by uid."""
+        return overlay.signs_of(one.pod_uid for one in self.holders)
+
+    @property
+    def holders(self) -> list[ContainerHolding]:
+        """The containers that hold something."""
+        return [one for one in self.holdings.containers if one] if self.holdings else []
+
+
+def drawing_of(scene: Scene) -> str:
+    """Return a picture as the text of an SVG file."""
+    return svg_document(scene_element(scene))
+
+
+def scene_element(scene: Scene) -> Element:
+    """Return a picture as an SVG element."""
+    boxes = lay_out(scene.machine, scene.devices, scene.remarks)
+    if scene.is_headed:
+        boxes = group(stacked([_heading(scene, max(boxes.width, _LEAST_WIDTH)), boxes]))
+    if scene.holdings is None:
+        return assembled(scene, boxes, [], None)
+    places, signs = overlay.places_of(boxes), scene.signs
+    # the subject comes last, so that no neighbour hides its lines
+    holders = sorted(scene.holders, key=lambda one: one.pod_uid == scene.subject)
+    layers = [
+        overlay.reserved_layer(places, scene.holdings.reserved_cpus),
+        overlay.amounts_layer(places, scene.holdings, signs, scene.subject, words=scene.words),
+        *(
+            overlay.holding_layer(places, one, signs[one.pod_uid], is_subject=one.pod_uid == scene.subject)
+            for one in holders
+        ),
+    ]
+    names = {signs[one.pod_uid]: one.pod for one in scene.holders}
+    return assembled(scene, boxes, layers, names, signs.get(scene.subject))
+
+
+def _heading(scene: Scene, width: int) -> Box:
+    """Return the title, and the lines below it."""
+    room = width - 2 * _MARGIN
+    title = Box("title", room, 20, fitted(scene.title, room, _TITLE_FONT + 1))
+    lines = wrapped(scene.subtitle or summary(scene.machine), room, FONT, _MOST_LINES)
+    return framed("group", stacked([title, *(Box("line", room, 15, line) for line in lines)], 0), padding=_MARGIN)
+
+
+def assembled(
+    scene: Scene,
+    boxes: Box,
+    layers: Sequence[overlay.Layer],
+    names: Mapping[overlay.Sign, str] | None,
+    subject: overlay.Sign | None = None,
+    further: Iterable[overlay.Sign] = (),
+) -> Element:
+    """Return the picture of a machine with layers upon it.
+
+    Args:
+        scene: the title.
+        boxes: of the machine.
+        layers: the lowest first.
+        names: for the legend; None: the machine alone, without a legend.
+        subject: the sign that is drawn with heavy lines.
+        further: signs in the layers that the legend does not name.
+    """
+    width, height = max(boxes.width, _LEAST_WIDTH), boxes.height
+    all_layers = [overlay.Layer(*box_layers(boxes)), *layers]
+    used: list[overlay.Sign] = []
+    if names is not None:
+        box, layer = overlay.legend(names, subject, width)
+        for element in (layer.shapes, layer.texts):
+            element.set("transform", f"translate(0 {height})")
+        all_layers.append(layer)
+        height += box.height
+        used = [overlay.RESERVED, *names, *further]
+    drawn = [*(one.shapes for one in all_layers), *(one.texts for one in all_layers)]
+    return picture(width, height, scene.title, drawn, overlay.patterns(used))
+
+
+def machine_page(scene: Scene) -> str:
+    """Return the page of a scene's machine as the text of an HTML file."""
+    picture = scrolling(scene_element(replace(scene, is_headed=False)))
+    tables = machine_tables(scene.machine, scene.devices)
+    return page(scene.title, [paragraph(summary(scene.machine)), picture, *tables])
+
+
+def machine_tables(machine: Machine, devices: Mapping[str, Sequence[Device]]) -> Iterator[Element]:
+    """Yield the tables of a machine, with their headings."""
+    yield heading("NUMA nodes")
+    columns = ("NUMA node", "socket", "cores", "CPUs", "CPU numbers", "memory", "hugepages")
+    rows: list[tuple[str, ...]] = []
+    for node in machine.numa_nodes:
+        cpus = CPUSet(cpu for core in node.cores for cpu in core.cpus)
+        pages = ", ".join(f"{one.count} x {one.size}" for one in node.hugepages if one.count)
+        sockets = CPUSet({core.socket for core in node.cores})
+        cells = (str(sockets), f"{len(node.cores)}", f"{len(cpus)}", str(cpus).replace(",", ", "))
+        rows.append((f"{node.id}", *(cell or "-" for cell in cells), short_bytes(node.memory), pages or "-"))
+    yield table(columns, rows, frozenset({"NUMA node", "cores", "CPUs", "memory"}))
+    if devices:
+        yield heading("Devices")
+        rows = [
+            (resource, one.id, ", ".join(map(str, one.numa_nodes or ())) or "any", "yes" if one.healthy else "no")
+            for resource, found in sorted(devices.items())
+            for one in found
+        ]
+        yield table(("resource", "device", "NUMA nodes", "healthy"), rows)
+    if machine.distance_matrix and len(machine.numa_nodes) > 1:
+        yield heading("Distances")
+        ids = [str(numa_id) for numa_id in machine.numa_node_ids]
+        rows = [(str(node.id), *map(str, node.distances)) for node in machine.numa_nodes]
+        yield scrolling(table(("from \\ to", *ids), rows, frozenset(ids)))

@@ -1,1 +1,0 @@
-"""What schedulers ask of a cluster that is watched: the extender, simulated kubelets, and what both report."""

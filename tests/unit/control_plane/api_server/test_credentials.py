@@ -1,0 +1,147 @@
+"""Whatever is wrong with credentials is one line that names their file, and a token is shown to nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+from typing import Any
+
+import pytest
+from kubernetes_asyncio.client import Configuration
+
+from alignup.control_plane.api_server.api_client import NODES, Api, ApiError
+from alignup.errors import InputError
+from api_stub import ApiStub, served
+
+
+def kubeconfig(server: Any = "https://127.0.0.1:9", user: Any = None, **cluster: Any) -> dict[str, Any]:
+    return {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": server, **cluster}}],
+        "users": [{"name": "u", "user": {"token": "t"} if user is None else user}],
+    }
+
+
+async def connect(path: str | None) -> None:
+    await (await Api.connect(path)).close()
+
+
+def refusal(path: object) -> str:
+    """Return what is said of a file; it is one line, and begins as all do."""
+    with pytest.raises(InputError) as caught:
+        asyncio.run(connect(str(path)))
+    said = str(caught.value)
+    assert said.startswith(f"cannot use the credentials in {path}: ")
+    assert "\n" not in said
+    return said.removeprefix(f"cannot use the credentials in {path}: ")
+
+
+TEXT = base64.b64encode(b"hello").decode()
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (kubeconfig(**{"certificate-authority-data": TEXT}), "a certificate or a key that cannot be read"),
+        (kubeconfig(**{"certificate-authority-data": "a"}), "base64"),
+        (kubeconfig(**{"certificate-authority": "/no/such/ca"}), "/no/such/ca"),
+        (kubeconfig(user={"client-certificate-data": TEXT}), "a certificate or a key that cannot be read"),
+        (kubeconfig(5), "expected a string, got 5 at clusters[0].cluster.server"),
+        (kubeconfig("nowhere"), "expected a URL of http or https, got 'nowhere'"),
+        (kubeconfig("http://["), "expected a URL of http or https"),
+        (kubeconfig("file:///etc"), "expected a URL of http or https"),
+        (kubeconfig(**{"tls-server-name": 5}), "expected a string, got 5 at clusters[0].cluster.tls-server-name"),
+        (kubeconfig(**{"proxy-url": []}), "expected a string, got [] at clusters[0].cluster.proxy-url"),
+        (
+            kubeconfig(**{"insecure-skip-tls-verify": "false"}),
+            "expected true or false, got 'false' at clusters[0].cluster.insecure-skip-tls-verify",
+        ),
+        (kubeconfig(user={"token": "se\ncret"}), "the token has letters that no header can have"),
+        (kubeconfig(user={"tokenFile": "/no/such/token"}), "No such file or directory '/no/such/token'"),
+        (kubeconfig(user={"exec": {"command": "/no/such/program", "apiVersion": "v1"}}), "/no/such/program"),
+        ({**kubeconfig(), "clusters": None}, "clusters"),
+        ({**kubeconfig(), "contexts": 5}, "a document of another form"),
+        ({"current-context": "c"}, "contexts"),
+        ([], "a document of another form"),
+        (5, "a document of another form"),
+        ("", "a document of another form"),
+    ],
+)
+def test_what_is_wrong_with_a_kubeconfig_is_said(tmp_path, found, said) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text(json.dumps(found))
+    words = refusal(path)
+    assert said in words
+    assert "cret" not in words
+
+
+@pytest.mark.parametrize("text", [b"", b"[", b"\xff", b"[" * 1000, b"\x00"])
+def test_what_is_no_document_is_said(tmp_path, text) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_bytes(text)
+    refusal(path)
+
+
+def test_a_missing_file_is_said_to_be_missing(tmp_path) -> None:
+    assert refusal(tmp_path / "no") == "no such file"
+    assert refusal(f"{tmp_path / 'no'}:{tmp_path / 'neither'}") == "no such file"
+
+
+def test_what_could_be_read_for_ever_is_refused(tmp_path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    for path in (fifo, tmp_path, "/dev/zero"):
+        assert refusal(path) == "not a regular file"
+        config = tmp_path / "kubeconfig"
+        config.write_text(json.dumps(kubeconfig(user={"tokenFile": str(path)})))
+        assert refusal(config) == "not a regular file"
+
+
+def test_a_pipe_of_a_shell_is_read() -> None:
+    """As in `--kubeconfig <(command)`."""
+    source, sink = os.pipe()
+    with os.fdopen(sink, "w") as file:
+        json.dump(kubeconfig(), file)
+    try:
+        asyncio.run(connect(f"/dev/fd/{source}"))
+    finally:
+        os.close(source)
+
+
+def test_the_newline_at_the_end_of_a_file_is_no_part_of_its_token(tmp_path) -> None:
+    asked: list[str] = []
+
+    class Listening(ApiStub):
+        async def handle(self, request):
+            asked.append(request.headers["Authorization"])
+            return await super().handle(request)
+
+    async def scenario() -> None:
+        async with served(Listening()) as server:
+            (tmp_path / "token").write_text("secret\n")
+            path = tmp_path / "kubeconfig"
+            path.write_text(json.dumps(kubeconfig(server._configuration.host, {"tokenFile": "token"})))
+            api = await Api.connect(str(path))
+            await api.request("GET", NODES)
+            await api.close()
+
+    asyncio.run(scenario())
+    assert asked == ["Bearer secret"]
+
+
+def test_a_token_that_is_gone_for_the_moment_is_an_error_of_the_request() -> None:
+    def gone(_configuration: Configuration) -> None:
+        raise FileNotFoundError(2, "No such file or directory", "token")
+
+    async def scenario() -> None:
+        configuration = Configuration(host="http://127.0.0.1:9", api_key={"BearerToken": "t"})
+        configuration.refresh_api_key_hook = gone
+        api = Api(configuration)
+        with pytest.raises(ApiError, match=r"cannot read the token: .*No such file or directory"):
+            await api.request("GET", NODES)
+        await api.close()
+
+    asyncio.run(scenario())

@@ -1,0 +1,265 @@
+"""One of several candidates leads, never two, and none whose clock says that another one may."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager, suppress
+
+import aiohttp
+
+from alignup.control_plane.api_server.api_client import ApiError
+from alignup.control_plane.api_server.leader import LEADER, Leader, Terms, label_leader
+from alignup.control_plane.scheduler.extender_answers import Answers
+from alignup.control_plane.scheduler.extender_server import make_app
+from alignup.control_plane.scheduler.extender_service import Extender
+from alignup.control_plane.scheduler.state import ClusterState
+from alignup.control_plane.serving import serve
+from alignup.kubelet.node_resource_topology.report import Description
+from api_stub import LEASES, NODES, PODS, TOPOLOGIES, ApiStub, running, served, until
+from watched import description, pod_object, topology
+
+FAST = Terms(lease=1, renew=0.7, retry=0.05)
+
+
+class Line:
+    """A connection that can be cut, and a clock that can be put forward."""
+
+    def __init__(self, api) -> None:
+        self.api, self.complain, self.is_cut, self.ahead = api, api.complain, False, 0.0
+
+    async def request(self, *args, **options):
+        if self.is_cut:
+            raise ApiError("no answer")
+        return await self.api.request(*args, **options)
+
+    def clock(self) -> float:
+        return asyncio.get_running_loop().time() + self.ahead
+
+
+def candidate(api, name: str) -> tuple[Leader, Line]:
+    line = Line(api)
+    return Leader(line, "ns", "extender", name, terms=FAST, clock=line.clock), line
+
+
+@asynccontextmanager
+async def two():
+    """Two candidates, the first of which leads, and what both said at each look."""
+    looks: list[tuple[bool, bool]] = []
+    stub = ApiStub()
+    async with served(stub) as api:
+        (first, line), (second, _) = candidate(api, "first"), candidate(api, "second")
+
+        async def look() -> None:
+            while True:
+                looks.append((first.leads, second.leads))
+                await asyncio.sleep(0.002)
+
+        async with running(look()), running(first.run()):
+            await until(lambda: first.leads)
+            async with running(second.run()):
+                yield stub, first, second, line
+    assert (True, True) not in looks
+
+
+def test_a_leader_renews_and_others_stand_by() -> None:
+    async def scenario() -> None:
+        async with two() as (stub, first, second, _):
+            held = stub.get(LEASES, "extender", "ns")["spec"]
+            await until(lambda: stub.get(LEASES, "extender", "ns")["spec"]["renewTime"] != held["renewTime"])
+            now = stub.get(LEASES, "extender", "ns")["spec"]
+            assert (now["holderIdentity"], now["acquireTime"]) == ("first", held["acquireTime"])
+            await until(lambda: second.holder == "first")
+            assert (first.term, second.term, second.leads) == (1, 0, False)
+
+    asyncio.run(scenario())
+
+
+def test_a_leader_that_is_cut_off_stops_before_another_begins() -> None:
+    async def scenario() -> None:
+        async with two() as (stub, first, second, line):
+            line.is_cut = True
+            await until(lambda: second.leads)
+            assert not first.leads
+            assert stub.get(LEASES, "extender", "ns")["spec"]["leaseTransitions"] == 1
+            line.is_cut = False
+            await until(lambda: first.holder == "second")
+            assert not first.leads
+
+    asyncio.run(scenario())
+
+
+def test_a_leader_that_was_stopped_knows_at_once_that_it_leads_no_longer() -> None:
+    """As after SIGSTOP: no code of it has run meanwhile."""
+
+    async def scenario() -> None:
+        async with two() as (_, first, _, line):
+            line.ahead += FAST.renew
+            assert not first.leads
+
+    asyncio.run(scenario())
+
+
+def test_a_leader_that_ends_in_order_lets_another_one_lead_at_once() -> None:
+    async def scenario() -> None:
+        stub = ApiStub()
+        async with served(stub) as api:
+            (first, _), (second, _) = candidate(api, "first"), candidate(api, "second")
+            async with running(first.run()):
+                await until(lambda: first.leads)
+            assert not first.leads
+            assert stub.get(LEASES, "extender", "ns")["spec"].get("holderIdentity", "") == ""
+            async with running(second.run()):
+                await until(lambda: second.leads)
+
+    asyncio.run(scenario())
+
+
+def test_a_term_begins_before_the_question_and_not_with_its_answer() -> None:
+    """The server may have counted from the beginning."""
+
+    class SlowLine(Line):
+        async def request(self, method, *args, **options):
+            found = await super().request(method, *args, **options)
+            self.ahead += FAST.renew if method != "GET" else 0
+            return found
+
+    async def scenario() -> None:
+        async with served(ApiStub()) as api:
+            line = SlowLine(api)
+            leader = Leader(line, "ns", "extender", "slow", terms=FAST, clock=line.clock)
+            looks: list[bool] = []
+
+            def looked() -> bool:
+                looks.append(leader.leads)
+                return leader.term > 2 or True in looks
+
+            async with running(leader.run()):
+                await until(looked)
+            assert True not in looks
+
+    asyncio.run(scenario())
+
+
+def test_a_lease_lasts_as_long_as_it_says() -> None:
+    """Another candidate may have other terms."""
+
+    async def scenario() -> None:
+        stub = ApiStub()
+        spec = {"holderIdentity": "other", "leaseDurationSeconds": 60}
+        await stub.put(LEASES, {"metadata": {"name": "extender", "namespace": "ns"}, "spec": spec})
+        async with served(stub) as api:
+            leader, line = candidate(api, "first")
+            async with running(leader.run()):
+                await until(lambda: leader.holder == "other")
+                line.ahead += 30
+                asked = len(stub.requests)
+                await until(lambda: len(stub.requests) > asked + 2)
+                assert (leader.leads, leader.term) == (False, 0)
+                line.ahead += 30
+                await until(lambda: leader.leads)
+
+    asyncio.run(scenario())
+
+
+def test_of_many_that_want_the_same_version_one_gets_it() -> None:
+    async def scenario() -> None:
+        stub = ApiStub()
+        async with served(stub) as api:
+            leaders = [candidate(api, f"c{number}")[0] for number in range(8)]
+            tasks = [asyncio.ensure_future(one.run()) for one in leaders]
+            await until(lambda: any(one.leads for one in leaders))
+            assert sum(one.leads for one in leaders) == 1
+            for task in tasks:
+                task.cancel()
+            for task in tasks:
+                with suppress(asyncio.CancelledError):
+                    await task
+
+    asyncio.run(scenario())
+
+
+def test_errors_are_said_and_a_foreign_object_is_no_lease() -> None:
+    said: list[str] = []
+
+    async def scenario() -> None:
+        stub = ApiStub()
+        await stub.put(LEASES, {"metadata": {"name": "extender", "namespace": "ns"}, "spec": {"holderIdentity": 3}})
+        async with served(stub, said.append) as api:
+            leader, _ = candidate(api, "first")
+            async with running(leader.run()):
+                await until(lambda: said)
+            assert not leader.leads
+
+    asyncio.run(scenario())
+    assert "lease extender: expected a Lease, got" in said[0]
+
+
+def test_the_pod_that_leads_is_labelled_and_no_other() -> None:
+    async def scenario() -> None:
+        stub = ApiStub()
+        for name, labels in (("new", {}), ("old", {LEADER: "true", "app": "x"}), ("other", {"app": "x"})):
+            pod = pod_object(name)
+            pod["metadata"] |= {"namespace": "ns", "labels": labels}
+            await stub.put(PODS, pod)
+        async with served(stub) as api:
+            await label_leader(api, "ns", "new")
+        labels = {name: stub.get(PODS, name, "ns")["metadata"]["labels"] for name in ("new", "old", "other")}
+        assert labels == {"new": {LEADER: "true"}, "old": {"app": "x"}, "other": {"app": "x"}}
+
+    asyncio.run(scenario())
+
+
+def test_a_standby_answers_an_error_until_it_leads_and_has_listed_the_last_bindings() -> None:
+    """A pod that the last leader bound, and of which no watch has told, counts in the first answer."""
+
+    async def scenario() -> None:
+        stub = ApiStub()
+        empty = Description().template(json.dumps(description()), {})
+        await stub.put(NODES, {"metadata": {"name": "a"}})
+        await stub.put(TOPOLOGIES, topology("a", described=description(), holdings=empty))
+        led: list[int] = []
+
+        async def announce() -> None:
+            led.append(1)
+
+        async with served(stub) as api, aiohttp.ClientSession() as session:
+            (first, _), (leader, line) = candidate(api, "first"), candidate(api, "second")
+            made = Extender(api, Answers(ClusterState()), leader=leader, led=announce)
+            runner, port = await serve(make_app(made), ("127.0.0.1", 0))
+            url = f"http://127.0.0.1:{port}"
+
+            async def asked(name: str, cpu: int) -> dict:
+                question = {"Pod": pod_object(name, cpu=cpu), "NodeNames": ["a"]}
+                async with session.post(f"{url}/filter", json=question) as response:
+                    return await response.json()
+
+            async def bound(name: str) -> str:
+                question = {"PodName": name, "PodNamespace": "default", "PodUID": f"uid-{name}", "Node": "a"}
+                async with session.post(f"{url}/bind", json=question) as response:
+                    return (await response.json())["Error"]
+
+            other = asyncio.ensure_future(first.run())
+            await until(lambda: first.leads)
+            async with running(made.run()):
+                await until(lambda: made.is_synced and leader.holder)
+                async with session.get(f"{url}/healthz") as response:
+                    assert response.status == 200  # it is warm, and a rollout goes on
+                assert (await asked("p", 4))["Error"] == "this extender stands by: first leads"
+                await stub.put(PODS, pod_object("p"))
+                assert "stands by" in await bound("p")
+                await stub.put(PODS, pod_object("last", "a", cpu=4), silently=True)
+                other.cancel()
+                with suppress(asyncio.CancelledError):
+                    await other
+                answer = await asked("p", 4)
+                while answer["Error"]:
+                    answer = await asked("p", 4)
+                assert list(answer["FailedNodes"]) == ["a"]
+                assert led == [1]
+                line.ahead += FAST.lease  # stopped for longer than the lease
+                assert "stands by" in await bound("p")
+                assert "nodeName" not in stub.get(PODS, "p", "default")["spec"]
+            await runner.cleanup()
+
+    asyncio.run(scenario())

@@ -1,0 +1,276 @@
+"""A follower of an API server loses nothing, whatever happens to its connections."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from alignup.control_plane.api_server.api_client import Pauses
+from alignup.control_plane.api_server.objects import PodObject, decode_pod
+from alignup.control_plane.api_server.watch import Follower
+from alignup.text.json_text import DEPTH_LIMIT
+from api_stub import PODS, ApiStub, running, served, until
+from watched import pod_object
+
+if TYPE_CHECKING:
+    import msgspec
+
+
+class Names:
+    """The names of the objects that are there now."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, str] = {}
+
+    def listed(self, found: list[PodObject]) -> None:
+        self.found = {one.metadata.name: one.metadata.resource_version for one in found}
+
+    def changed(self, found: PodObject) -> None:
+        self.found[found.metadata.name] = found.metadata.resource_version
+
+    def gone(self, found: PodObject) -> None:
+        del self.found[found.metadata.name]
+
+
+async def add(stub: ApiStub, name: str, **given: Any) -> None:
+    await stub.put(PODS, pod_object(name), **given)
+
+
+@asynccontextmanager
+async def following(stub: ApiStub, query: dict[str, str] | None = None, **options: Any):
+    """A follower of all pods that has listed them."""
+    names = Names()
+    async with served(stub, **options) as api:
+        follower = Follower(api, PODS, decode_pod, names, query=query)
+        async with running(follower.run()):
+            await until(lambda: stub.watches)
+            yield follower, names
+
+
+def check(scenario) -> None:
+    asyncio.run(scenario())
+
+
+def test_what_is_there_is_listed_in_pages_and_what_changes_is_watched() -> None:
+    async def scenario() -> None:
+        stub = ApiStub()
+        stub.page = 3
+        for number in range(10):
+            await add(stub, f"p{number}")
+        async with following(stub) as (_, names):
+            assert len(names.found) == 10
+            await add(stub, "new")
+            await stub.delete(PODS, "p0", "default")
+            await until(lambda: "new" in names.found and "p0" not in names.found)
+
+    check(scenario)
+
+
+def test_a_selector_makes_objects_come_and_go() -> None:
+    async def scenario() -> None:
+        stub = ApiStub()
+        async with following(stub, query={"fieldSelector": "spec.nodeName!=,status.phase!=Failed"}) as (_, names):
+            await add(stub, "unbound")
+            bound = pod_object("bound", "n")
+            await stub.put(PODS, bound)
+            await until(lambda: list(names.found) == ["bound"])
+            await stub.put(PODS, {**bound, "status": {"phase": "Failed"}})
+            await until(lambda: not names.found)
+
+    check(scenario)
+
+
+def test_a_connection_that_drops_is_resumed_without_a_list() -> None:
+    async def scenario() -> None:
+        stub = ApiStub()
+        async with following(stub) as (follower, names):
+            for number in range(5):
+                await stub.hang_up()
+                await add(stub, f"p{number}")
+                await until(lambda number=number: f"p{number}" in names.found)
+            assert follower.lists == 1
+
+    check(scenario)
+
+
+def test_410_gone_leads_to_another_list() -> None:
+    async def scenario() -> None:
+        stub = ApiStub()
+        async with following(stub) as (follower, names):
+            await add(stub, "a")
+            await until(lambda: "a" in names.found)
+            await stub.hang_up()
+            await add(stub, "b", silently=True)
+            await stub.delete(PODS, "a", "default", silently=True)
+            await stub.compact()
+            await until(lambda: list(names.found) == ["b"])
+            assert follower.lists > 1
+
+    check(scenario)
+
+
+def test_events_that_get_lost_are_made_up_for_by_a_list_now_and_then() -> None:
+    async def scenario() -> None:
+        stub = ApiStub()
+        async with following(stub, pauses=Pauses(first=0.01, longest=0.05, resync=0.1)) as (_, names):
+            await add(stub, "lost", silently=True)
+            await until(lambda: "lost" in names.found)
+
+    check(scenario)
+
+
+def test_who_asks_for_a_list_while_one_is_under_way_waits_for_the_next() -> None:
+    """The pages that have come already may be older than the question."""
+    asked: list[asyncio.Task[None]] = []
+    answered: list[int] = []
+
+    async def scenario() -> None:
+        stub = ApiStub()
+        stub.page = 1
+        for name in "abc":
+            await add(stub, name)
+        async with served(stub) as api:
+
+            async def ask() -> None:
+                await follower.list_again()
+                answered.append(follower.lists)
+
+            def read(data: msgspec.Raw) -> PodObject:
+                if not asked:
+                    asked.append(asyncio.ensure_future(ask()))
+                return decode_pod(data)
+
+            follower = Follower(api, PODS, read, Names())
+            async with running(follower.run()):
+                await until(lambda: answered)
+
+    check(scenario)
+    assert answered == [2]
+
+
+@pytest.mark.parametrize("status", [500, 429, 401])
+def test_errors_are_said_and_tried_again(status) -> None:
+    said: list[str] = []
+
+    async def scenario() -> None:
+        stub = ApiStub()
+        stub.refusals = [status] * 4
+        await add(stub, "a")
+        async with following(stub, complain=said.append) as (_, names):
+            assert "a" in names.found
+
+    check(scenario)
+    assert len(said) == 4
+    assert f"GET {PODS}: {status}: refused as the test wants it" in said[0]
+
+
+ODD = {"metadata": {"name": "odd", "namespace": "default"}, "spec": 3}
+
+
+def test_an_object_that_nobody_can_read_is_passed_over_until_it_changes() -> None:
+    said: list[str] = []
+
+    async def scenario() -> None:
+        stub = ApiStub()
+        async with following(stub, complain=said.append) as (follower, names):
+            await stub.put(PODS, dict(ODD))
+            await add(stub, "other")
+            await until(lambda: "other" in names.found)
+            assert "odd" not in names.found
+            await add(stub, "odd")
+            await until(lambda: "odd" in names.found)
+            assert follower.lists == 1
+
+    check(scenario)
+    assert len(said) == 1
+    assert "the object default/odd is ignored: expected a Pod, got" in said[0]
+
+
+def test_an_object_in_a_list_that_nobody_can_read_hides_no_other_and_is_said_once() -> None:
+    said: list[str] = []
+
+    async def scenario() -> None:
+        stub = ApiStub()
+        await stub.put(PODS, dict(ODD))
+        await add(stub, "other")
+        async with following(stub, pauses=Pauses(0.01, 0.05, resync=0.05), complain=said.append) as (follower, names):
+            await until(lambda: follower.lists > 2)
+            assert list(names.found) == ["other"]
+
+    check(scenario)
+    assert len([one for one in said if "default/odd is ignored" in one]) == 1
+
+
+def test_a_deleted_object_that_nobody_can_read_leads_to_a_list() -> None:
+    async def scenario() -> None:
+        stub = ApiStub()
+        async with following(stub) as (follower, names):
+            await add(stub, "a")
+            await until(lambda: "a" in names.found)
+            await stub.put(PODS, {**ODD, "metadata": {"name": "a", "namespace": "default"}})
+            await stub.delete(PODS, "a", "default")
+            await until(lambda: not names.found)
+            assert follower.lists == 2
+
+    check(scenario)
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_a_value_of_thousands_of_levels_hides_no_object(is_listed) -> None:
+    """Where nobody wants to know the value, not even its own."""
+
+    async def scenario() -> None:
+        stub = ApiStub()
+        stub.written["DEEP"] = '{"a":' * 5000 + "1" + "}" * 5000
+        strange = {**pod_object("strange"), "more": "DEEP"}
+        unread = {**ODD, "spec": {"containers": "DEEP"}}
+        if is_listed:
+            await stub.put(PODS, strange)
+            await stub.put(PODS, unread)
+        async with following(stub) as (follower, names):
+            if not is_listed:
+                await stub.put(PODS, strange)
+                await stub.put(PODS, unread)
+            await add(stub, "other")
+            await until(lambda: "other" in names.found)
+            assert sorted(names.found) == ["other", "strange"]
+            assert follower.lists == 1
+
+    check(scenario)
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_levels_are_counted_whatever_the_interpreter_could_bear(is_listed) -> None:
+    """An object of as many levels as any text may have stays whole; of one with more, what is deep is null."""
+    found: dict[str, Any] = {}
+
+    def read(data: msgspec.Raw) -> PodObject:
+        pod = decode_pod(data)
+        found[pod.metadata.name] = bytes(data)
+        return pod
+
+    async def scenario() -> None:
+        stub = ApiStub()
+        for name, levels in (("most", DEPTH_LIMIT - 1), ("more", DEPTH_LIMIT)):
+            stub.written[name] = "[" * levels + "]" * levels
+
+        async def put() -> None:
+            for name in ("most", "more"):
+                await stub.put(PODS, {**pod_object(f"pod-{name}"), "deep": name})
+
+        if is_listed:
+            await put()
+        async with served(stub) as api:
+            follower = Follower(api, PODS, read, Names())
+            async with running(follower.run()):
+                await until(lambda: stub.watches)
+                if not is_listed:
+                    await put()
+                await until(lambda: len(found) == 2)
+
+    check(scenario)
+    assert b"[" * (DEPTH_LIMIT - 1) in found["pod-most"]
+    assert b"[null]" in found["pod-more"]

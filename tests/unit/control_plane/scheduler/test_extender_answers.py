@@ -1,0 +1,348 @@
+"""Answers to a scheduler: which nodes pass, why the others do not, scores, evictions, and when to ask again."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from alignup.claims.read import read_claim, read_class, read_slice
+from alignup.cluster.reasons import short_cause
+from alignup.control_plane.api_server.objects import PodReader, WatchedPod, decode_budget, decode_pod
+from alignup.control_plane.publishers.fleet import FleetNode
+from alignup.control_plane.scheduler.extender_answers import FAR, UNCERTAIN, UNKNOWN, Answers
+from alignup.control_plane.scheduler.state import ClusterState, View
+from alignup.errors import InputError
+from alignup.kubelet.node_resource_topology.report import Description, decode_report
+from alignup.node import Node
+from claims_cases import DRIVER, claim_named, class_of, slice_of
+from watched import description, pod_object, report, watched
+
+
+@pytest.fixture
+def answers() -> Answers:
+    """Three nodes: two that report all they hold, one that reports amounts."""
+    state = ClusterState()
+    for name in ("exact-a", "exact-b"):
+        state.report_seen(report(name, described=description(), holdings=empty()), 0)
+    state.report_seen(report("amounts"), 0)
+    return Answers(state)
+
+
+def empty():
+    return Description().template(json.dumps(description()), {})
+
+
+ALL = ["exact-a", "exact-b", "amounts"]
+
+
+def test_nodes_with_room_pass(answers) -> None:
+    found = answers.filter(watched("p", cpu=3, gpu=1), ALL, 0)
+    assert found.passed == ALL
+    assert not found.failed
+    assert not found.unresolvable
+
+
+def test_equal_pods_are_told_the_same_until_something_changes(answers, monkeypatch) -> None:
+    judged: list[str] = []
+    judge = View.judge
+    monkeypatch.setattr(View, "judge", lambda view, pod, how: judged.append(pod.name) or judge(view, pod, how))
+    for name in "pqr":
+        assert answers.filter(watched(name, cpu=4), ALL, 0).passed == ALL
+        assert answers.prioritize(watched(name, cpu=4), ALL) == [8, 8, 8]
+    assert judged == ["p"]
+    assert answers.filter(watched("s", cpu=4), ["exact-a"], 0).passed == ["exact-a"]
+    assert judged == ["p"]
+    assert answers.filter(watched("t", cpu=5), ALL, 0).passed == []
+    answers.filter(watched("u", cpu=5), ALL, 0)
+    assert sorted(answers.waiting) == ["uid-t", "uid-u"]
+    answers.state.pod_seen(watched("v", "exact-a", cpu=4), 0)
+    assert answers.filter(watched("w", cpu=4), ALL, 0).passed == ["exact-b", "amounts"]
+    assert judged[-1] == "w"
+
+
+def test_only_nodes_asked_for_are_answered(answers) -> None:
+    assert answers.filter(watched("p"), ["exact-b"], 0).passed == ["exact-b"]
+
+
+def test_a_refusal_that_evictions_could_end_is_failed_with_where_the_resources_are(answers) -> None:
+    for node in ALL:
+        answers.state.pod_seen(watched(f"gpu-{node}", node, cpu=1, gpu=1), 0)
+        answers.state.pod_seen(watched(f"cpu-{node}", node, cpu=4), 0)
+    found = answers.filter(watched("p", cpu=2, gpu=1), ALL, 0)
+    assert not found.passed
+    assert found.failed == dict.fromkeys(ALL, "NUMA: gpu only on NUMA node 1, cpu only on NUMA node 0")
+
+
+def test_a_refusal_that_no_eviction_can_end_is_unresolvable(answers) -> None:
+    found = answers.filter(watched("p", cpu=5), ALL, 0)
+    assert found.unresolvable == dict.fromkeys(ALL, "NUMA: no NUMA node has enough cpu")
+
+
+def test_each_node_says_why_it_refuses_a_pod_as_it_is_now(answers) -> None:
+    """Whatever came, went or was reported since it was asked for an equal pod."""
+    random = Random(7)
+    there: list[str] = []
+    words = set()
+    for step in range(300):
+        node = random.choice(ALL[:2])
+        if there and random.random() < 0.5:
+            answers.state.pod_gone(there.pop(random.randrange(len(there))), 0)
+        elif random.random() < 0.8:
+            there.append(f"uid-{step}")
+            answers.state.pod_seen(watched(f"{step}", node, cpu=random.randint(1, 3), gpu=random.randint(0, 1)), 0)
+        else:
+            answers.state.report_seen(report(node, described=description(), holdings=empty()), 0)
+        asked = watched(f"asked-{step}", cpu=random.randint(3, 5), gpu=random.randint(0, 3))
+        found = answers.filter(asked, ALL[:2], 0)
+        for name, told in (found.failed | found.unresolvable).items():
+            member = answers.state.members[name]
+            if not found.passed:
+                assert told == f"NUMA: {short_cause(member.node, asked.pod)}"
+            words.add(told)
+    assert len(words) > 5
+
+
+def test_too_little_on_the_whole_node_is_said(answers) -> None:
+    found = answers.filter(watched("p", cpu=1, gpu=3), ["exact-a"], 0)
+    assert found.unresolvable == {"exact-a": "NUMA: not enough gpu is free on the node"}
+
+
+@pytest.mark.parametrize(("opens", "passed"), [(True, ["stranger"]), (False, [])])
+def test_a_node_of_which_nothing_is_known_passes_or_not(answers, opens, passed) -> None:
+    found = Answers(answers.state, fails_open=opens).filter(watched("p"), ["stranger"], 0)
+    assert found.passed == passed
+    assert found.unresolvable == ({} if opens else {"stranger": UNKNOWN})
+
+
+def test_a_node_of_which_nothing_is_known_passes_unless_told_otherwise(answers) -> None:
+    assert Answers(answers.state).filter(watched("p"), ["stranger"], 0).passed == ["stranger"]
+
+
+def test_scores_go_from_0_to_10_and_prefer_few_numa_nodes(answers) -> None:
+    state = answers.state
+    two = description(topologyManagerPolicy="best-effort")
+    state.report_seen(report("wide", described=two, holdings=empty()), 0)
+    assert answers.prioritize(watched("p", cpu=3), ["exact-a", "stranger"]) == [8, 0]
+    assert answers.prioritize(watched("p", cpu=4, gpu=2), ["wide", "exact-a"]) == [7, 0]
+
+
+def test_the_victims_of_the_scheduler_are_kept_where_they_suffice(answers) -> None:
+    state = answers.state
+    state.pod_seen(watched("low", "exact-a", priority=1, cpu=4), 0)
+    state.pod_seen(watched("other", "exact-a", priority=1, cpu=2), 0)
+    assert evicted(answers, watched("p", priority=9, cpu=4), ["uid-low"]) == ["uid-low"]
+
+
+def evicted(answers: Answers, pod, chosen: list[str], **budgets: int) -> list[str] | None:
+    """Return the pods that go from a node; `budgets` are of the label `app`, with the disruptions that they allow."""
+    found = answers.preempt(
+        pod,
+        {"exact-a": chosen},
+        [
+            decode_budget(
+                json.dumps(
+                    {
+                        "metadata": {"name": app, "namespace": "default"},
+                        "spec": {"selector": {"matchExpressions": [{"key": "app", "operator": "In", "values": [app]}]}},
+                        "status": {"disruptionsAllowed": allowed},
+                    }
+                ).encode()
+            )
+            for app, allowed in budgets.items()
+        ],
+    )
+    return found["exact-a"][0] if found else None
+
+
+def test_pods_whose_end_does_not_help_stay_and_others_go(answers) -> None:
+    """Unless the scheduler may have chosen them for another reason than resources."""
+    state = answers.state
+    state.pod_seen(watched("low", "exact-a", priority=2, cpu=4), 0)
+    state.pod_seen(watched("lower", "exact-a", priority=1, cpu=2), 0)
+    wanted = watched("p", priority=9, cpu=4)
+    assert evicted(answers, wanted, ["uid-lower"]) == ["uid-low"]
+    particular = replace(wanted, is_particular=True)
+    assert evicted(answers, particular, ["uid-lower"]) == ["uid-lower", "uid-low"]
+
+
+def test_as_few_pods_go_as_possible_and_budgets_are_kept_where_that_is_possible(answers) -> None:
+    """As on a rig: 7 CPUs of two NUMA nodes, and four pods of which two are in the way."""
+    state = answers.state
+    for name, cpus, app in (("a", 1, "x"), ("b", 2, "x"), ("c", 2, "y"), ("d", 2, "y")):
+        state.pod_seen(replace(watched(name, "exact-a", priority=1, cpu=cpus), labels={"app": app}), 0)
+    state.pod_seen(watched("a", "exact-a", priority=1, cpu=1), 0)
+    wanted = watched("p", priority=9, cpu=3)
+    everybody = ["uid-a", "uid-b", "uid-c", "uid-d"]
+    assert len(evicted(answers, wanted, everybody)) == 2
+    assert evicted(answers, wanted, everybody, x=0, y=2) == ["uid-c", "uid-d"]
+    assert answers.preempt(watched("w", priority=9, cpu=4), {"exact-a": everybody}, [])["exact-a"][1] == 0
+
+
+@pytest.mark.parametrize("least", ["first", "second"])
+def test_of_two_pods_that_would_each_do_the_less_important_one_is_evicted(answers, least) -> None:
+    """Whichever came first."""
+    for name, cpus in (("first", 4), ("second", 3)):
+        answers.state.pod_seen(watched(name, "exact-a", priority=1 if name == least else 2, cpu=cpus), 0)
+    assert evicted(answers, watched("p", priority=9, cpu=3), []) == [f"uid-{least}"]
+
+
+def test_a_node_that_no_eviction_helps_is_left_out(answers) -> None:
+    answers.state.pod_seen(watched("high", "exact-a", priority=9, cpu=4), 0)
+    assert evicted(answers, watched("p", priority=5, cpu=4), []) is None
+
+
+def last_pods_uncertain(state):
+    """Let a pod be bound where one ends that the last report has; return the node as it was reported."""
+    held = empty().copy()
+    held.admit(watched("old", "exact-a", cpu=2).pod)
+    state.pod_seen(watched("old", "exact-a", cpu=2), 0)
+    state.report_seen(report("exact-a", described=description(), holdings=held), 0)
+    state.pod_seen(watched("new", "exact-a", cpu=2), 0)
+    state.pod_gone("uid-old", 0)
+    return held
+
+
+def test_a_node_whose_last_pods_have_no_certain_place_is_left_out_for_a_moment(answers) -> None:
+    state, held = answers.state, last_pods_uncertain(answers.state)
+    found = answers.filter(watched("p", cpu=1), ["exact-a"], 0)
+    assert found.unresolvable == {"exact-a": UNCERTAIN}
+    held.remove("uid-old")
+    held.admit(watched("new", "exact-a", cpu=2).pod)
+    state.report_seen(report("exact-a", described=description(), holdings=held), 0)
+    assert answers.filter(watched("p", cpu=1), ["exact-a"], 0).passed == ["exact-a"]
+
+
+def test_a_waiting_pod_is_woken_once_when_a_node_can_take_it(answers) -> None:
+    state = answers.state
+    state.pod_seen(watched("a", "exact-a", cpu=3), 0)
+    state.pod_seen(watched("b", "exact-a", cpu=4), 0)
+    assert not answers.filter(watched("p", cpu=2), ["exact-a"], 0).passed
+    state.changed.clear()
+    state.pod_gone("uid-b", 1)
+    assert answers.woken(1) == "exact-a"
+    assert answers.woken(1) == ""
+
+
+def test_nobody_is_woken_for_a_node_whose_last_pods_have_no_certain_place(answers) -> None:
+    state, held = answers.state, last_pods_uncertain(answers.state)
+    assert not answers.filter(watched("p", cpu=1), ["exact-a"], 0).passed
+    state.changed.intersection_update({"exact-a"})
+    assert state.changed
+    assert answers.woken(1) == ""
+    held.remove("uid-old")
+    held.admit(watched("new", "exact-a", cpu=2).pod)
+    state.report_seen(report("exact-a", described=description(), holdings=held), 0)
+    assert answers.woken(1) == "exact-a"
+
+
+def test_nobody_is_woken_by_a_change_that_lets_nobody_in(answers) -> None:
+    state = answers.state
+    state.pod_seen(watched("a", "exact-a", cpu=3), 0)
+    state.pod_seen(watched("b", "exact-a", cpu=3), 0)
+    assert not answers.filter(watched("p", cpu=4), ["exact-a"], 0).passed
+    state.changed.clear()
+    state.pod_gone("uid-a", 1)
+    assert answers.woken(1) == ""
+
+
+def test_a_pod_that_nobody_asks_for_any_more_waits_no_longer(answers) -> None:
+    answers.filter(watched("p", cpu=5), ALL, 0)
+    answers.state.changed.add("exact-a")
+    answers.woken(10_000)
+    assert not answers.waiting
+
+
+def test_a_pod_that_is_asked_for_again_is_not_bound_after_all(answers) -> None:
+    answers.state.assume(watched("p", "exact-a", cpu=3, gpu=1), 0)
+    assert answers.filter(watched("p", cpu=3, gpu=1), ["exact-a"], 0).passed == ["exact-a"]
+    assert answers.state.pods.get("uid-p") is None
+
+
+def test_an_annotation_that_nobody_can_read_is_an_error(answers) -> None:
+    pod = watched("p")
+    pod.pod.annotations["scheduling.koordinator.sh/numa-topology-spec"] = "{"
+    with pytest.raises(InputError, match="numa-topology-spec"):
+        answers.filter(pod, ALL, 0)
+
+
+def test_a_yes_by_amounts_is_an_upper_bound() -> None:
+    """Amounts do not tell that memory of a NUMA node is held by a pod that uses this one alone."""
+    found = description(topologyManagerPolicy="best-effort")
+    kubelet = FleetNode("n", Node.from_dict(found), json.dumps(found))
+    assert kubelet.admit(watched("a", memory="1Gi").pod) is None
+    state = ClusterState()
+    state.report_seen(decode_report(json.dumps(kubelet.report(with_holdings=False)).encode()), 0)
+    both = watched("b", memory="10Gi")
+    assert Answers(state).filter(both, ["n"], 0).passed == ["n"]
+    assert kubelet.admit(both.pod).reason == "UnexpectedAdmissionError"
+
+
+def claiming(name: str, claim: str, *, is_made: bool = False, **limits) -> WatchedPod:
+    """Return a pod with a claim, which is there by itself or was made of a template."""
+    found = pod_object(name, **limits)
+    how = {"resourceClaimTemplateName": "t"} if is_made else {"resourceClaimName": claim}
+    found["spec"]["resourceClaims"] = [{"name": "c", **how}]
+    found["spec"]["containers"][0]["resources"]["claims"] = [{"name": "c"}]
+    found["status"]["resourceClaimStatuses"] = [{"name": "c", "resourceClaimName": claim}]
+    return PodReader().read(decode_pod(json.dumps(found).encode()))
+
+
+def allocated(name: str, node: str, device: str):
+    """Return a claim that has a device."""
+    given = {"request": "gpu", "driver": DRIVER, "pool": node, "device": device}
+    status = {"allocation": {"devices": {"results": [given]}}}
+    return read_claim({**claim_named(name), "status": status}, "it")
+
+
+@pytest.fixture
+def with_claims(answers) -> Answers:
+    """The same nodes: one with a device near each NUMA node, the farther first; one with the nearer one first."""
+    claims = answers.state.claims
+    claims.slices.listed(
+        [read_slice(slice_of([1, 0], node="exact-a"), "it"), read_slice(slice_of([0, 1], node="exact-b"), "it")]
+    )
+    claims.classes.listed([read_class(class_of(), "it")])
+    claims.claims.listed([read_claim(claim_named(name), "it") for name in "cd"])
+    return answers
+
+
+@pytest.mark.parametrize("is_made", [False, True])
+def test_nodes_where_claims_would_be_near_come_first(with_claims, is_made) -> None:
+    pod = claiming("p", "c", cpu=3, is_made=is_made)
+    assert with_claims.filter(pod, ALL, 0).passed == ALL
+    assert with_claims.prioritize(pod, ALL) == [1, 9, 5]
+    assert with_claims.prioritize(watched("q", cpu=3), ALL) == [8, 8, 8]
+
+
+def test_nodes_where_claims_would_be_far_are_refused_if_they_have_to_be_near(with_claims) -> None:
+    with_claims.requires_near = True
+    pod = claiming("p", "c", cpu=3)
+    found = with_claims.filter(pod, ALL, 0)
+    assert (found.passed, found.unresolvable) == (["exact-b"], {"exact-a": FAR, "amounts": FAR})
+    assert [with_claims.admits(pod, name) for name in ALL] == [False, True, False]
+    assert with_claims.filter(watched("q", cpu=3), ALL, 0).passed == ALL
+
+
+def test_devices_that_other_claims_have_are_not_counted_on(with_claims) -> None:
+    with_claims.requires_near = True
+    claims = with_claims.state.claims.claims
+    pod = claiming("p", "c", cpu=3)
+    claims.changed(allocated("d", "exact-b", "d0"))
+    claims.changed(allocated("e", "exact-a", "d0"))
+    assert with_claims.filter(pod, ALL, 0).passed == ["exact-a"]
+    claims.changed(allocated("f", "exact-a", "d1"))
+    assert with_claims.filter(pod, ALL, 0).passed == []
+    with_claims.woken(1)
+    claims.gone(allocated("d", "exact-b", "d0"))
+    assert with_claims.woken(2) == "exact-b"
+    claims.changed(allocated("c", "exact-b", "d1"))  # as the scheduler decided, before it binds
+    assert not with_claims.admits(pod, "exact-b")
+
+
+def test_of_a_claim_that_was_not_seen_yet_nothing_can_be_told(with_claims) -> None:
+    pod = claiming("p", "unseen", cpu=3)
+    assert with_claims.prioritize(pod, ALL) == [5, 5, 5]
+    assert [with_claims.state.meet(pod.pod, name) for name in ALL] == [None] * 3

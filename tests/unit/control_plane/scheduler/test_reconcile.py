@@ -1,0 +1,151 @@
+"""Rejected pods of controllers are deleted, ever more slowly, and no others."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from alignup.control_plane.api_server.api_client import TOPOLOGIES
+from alignup.control_plane.scheduler.reconcile import Backoff, Reconciler, Rules
+from alignup.kubelet.node_resource_topology.report import Description
+from api_stub import EVENTS, PODS, ApiStub, running, served, until
+from watched import description, pod_object, topology, watched
+
+
+def failed(name: str, owner: str | None = "rs", reason: str = "TopologyAffinityError") -> dict[str, Any]:
+    found = pod_object(name, "n")
+    found["status"] = {"phase": "Failed", "reason": reason}
+    if owner is not None:
+        found["metadata"]["ownerReferences"] = [
+            {"kind": "ReplicaSet", "name": owner, "uid": f"uid-{owner}", "controller": True}
+        ]
+    return found
+
+
+def test_pauses_double_up_to_the_longest() -> None:
+    backoff = Backoff(Rules(first=10, longest=60, limit=100))
+    delays, now = [], 0.0
+    for _ in range(5):
+        delay = backoff.delay("a", now)
+        delays.append(delay)
+        now += delay
+    assert delays == [10, 20, 40, 60, 60]
+
+
+def test_pods_that_fail_together_are_deleted_one_after_another() -> None:
+    backoff = Backoff(Rules(first=10, longest=60, limit=100))
+    assert [backoff.delay("a", 0) for _ in range(3)] == [10, 30, 70]
+    assert backoff.delay("b", 0) == 10
+
+
+def test_an_hour_of_quiet_forgets() -> None:
+    backoff = Backoff(Rules(first=10, longest=60, limit=1))
+    assert backoff.delay("a", 0) == 10
+    assert backoff.delay("a", 5) is None
+    assert backoff.delay("a", 4000) == 10
+
+
+@given(st.lists(st.floats(0, 600), max_size=60))
+def test_no_more_than_the_limit_is_deleted_within_an_hour(steps) -> None:
+    rules = Rules(first=1, longest=30, limit=5)
+    backoff, now, due = Backoff(rules), 0.0, []
+    for step in steps:
+        now += step
+        delay = backoff.delay("a", now)
+        if delay is not None:
+            due.append(now + delay)
+    assert due == sorted(due)
+    assert all(sum(start < one <= start + 3600 for one in due) <= rules.limit for start in due)
+
+
+def deleted(rules: Rules, *pods: dict[str, Any], **options: Any) -> tuple[list[str], list[str]]:
+    """Run a reconciler until nothing is to be expected any more; return what it said, and the pods that are left."""
+    said: list[str] = []
+    left: list[str] = []
+
+    async def scenario() -> None:
+        stub = ApiStub()
+        for pod in pods:
+            await stub.put(PODS, pod)
+        async with served(stub, said.append) as api:
+            made = Reconciler(api, rules, say=said.append, writes_events=False, **options)
+            async with running(made.run()):
+                await until(lambda: stub.watches)
+                await stub.put(PODS, failed("last", "other"))
+                await until(lambda: any("last" in sentence for sentence in said))
+                await asyncio.sleep(0.1)
+        left.extend(name for _, name in stub.objects[PODS])
+
+    asyncio.run(scenario())
+    return said, left
+
+
+QUICK = Rules(first=0.001, longest=0.002, limit=2)
+
+
+def test_only_rejected_pods_of_controllers_go() -> None:
+    said, left = deleted(QUICK, failed("mine"), failed("bare", None), failed("other", reason="Evicted"))
+    assert left == ["bare", "other"]
+    assert said[0] == "delete default/mine: TopologyAffinityError"
+
+
+def test_a_pod_that_took_the_place_of_a_rejected_one_stays() -> None:
+    """As those of a StatefulSet do, which have the names of those before; no watch has told of it yet."""
+
+    async def scenario() -> None:
+        stub = ApiStub()
+        await stub.put(PODS, failed("p"))
+        said: list[str] = []
+        async with served(stub, said.append) as api:
+            rules = Rules(first=0.2, longest=0.2)
+            made = Reconciler(api, rules, say=said.append, writes_events=False)
+            async with running(made.run()):
+                await until(lambda: stub.watches)
+                other = pod_object("p", "n")
+                other["metadata"]["uid"] = "another"
+                await stub.put(PODS, other, silently=True)
+                await until(lambda: said)
+                await until(lambda: any(method == "DELETE" for method, _ in stub.requests))
+                await asyncio.sleep(0.05)
+        assert stub.get(PODS, "p", "default")["metadata"]["uid"] == "another"
+
+    asyncio.run(scenario())
+
+
+def test_beyond_the_limit_they_stay_which_is_said() -> None:
+    said, left = deleted(QUICK, *[failed(f"p{number}") for number in range(4)])
+    assert left == ["p2", "p3"]
+    assert "pod default/p3 stays: 2 pods of ReplicaSet rs were deleted within an hour" in said
+
+
+def test_a_rejected_pod_gets_an_event_with_the_cause_and_what_would_help() -> None:
+    async def scenario() -> None:
+        stub = ApiStub()
+        held = Description().template(json.dumps(description()), {}).copy()
+        held.admit(watched("x", "n", cpu=2).pod)
+        await stub.put(TOPOLOGIES, topology("n", described=description(), holdings=held))
+        await stub.put(TOPOLOGIES, topology("amounts"))
+        rejected = {**failed("mine"), "spec": pod_object("mine", "n", cpu=5)["spec"]}
+        await stub.put(PODS, rejected)
+        await stub.put(PODS, {**failed("other"), "spec": pod_object("other", "amounts")["spec"]})
+        said: list[str] = []
+        async with served(stub, said.append) as api:
+            made = Reconciler(api, Rules(), say=said.append)
+            async with running(made.run()):
+                await until(lambda: stub.objects.get(EVENTS) and said)
+        (event,) = stub.objects[EVENTS].values()
+        assert event["involvedObject"]["name"] == "mine"
+        assert "what would help: " in event["message"]
+        assert "publishes no holdings" in said[0]
+
+    asyncio.run(scenario())
+
+
+def test_a_dry_run_deletes_nothing() -> None:
+    said, left = deleted(QUICK, failed("mine"), dry=True)
+    assert left == ["mine", "last"]
+    assert "would delete default/mine: TopologyAffinityError" in said

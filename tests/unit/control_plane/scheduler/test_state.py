@@ -1,0 +1,261 @@
+"""The state of a cluster after events in any order."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from alignup.control_plane.api_server.objects import decode_pod
+from alignup.control_plane.scheduler.members import AmountsMember, ExactMember
+from alignup.control_plane.scheduler.state import SLOWEST_REPORT, ClusterState, View
+from alignup.errors import AlignupWarning
+from alignup.koordinator.effective import NODE_LABEL
+from alignup.kubelet.node_resource_topology.report import Description
+from strategies import examples
+from watched import READER, description, pod_object, report, watched
+
+EMPTY = Description().template(json.dumps(description()), {})
+
+
+def exact(name: str = "n", **given):
+    return report(name, described=description(), holdings=given.get("holdings", EMPTY))
+
+
+def admits(state: ClusterState, name: str, **limits) -> bool:
+    judged = state.view.judge(watched("asked", **limits).pod, "least-numa-nodes")
+    return bool(judged.admitted[state.view.numbers([name])[0]])
+
+
+def test_a_node_is_known_by_what_it_publishes() -> None:
+    state = ClusterState()
+    state.report_seen(exact("e"), 0)
+    state.report_seen(report("a"), 0)
+    assert isinstance(state.members["e"], ExactMember)
+    assert isinstance(state.members["a"], AmountsMember)
+
+
+@pytest.mark.parametrize("pod_first", [True, False])
+@pytest.mark.parametrize("kind", [exact, report])
+def test_a_pod_and_a_report_may_come_in_any_order(kind, pod_first) -> None:
+    state = ClusterState()
+    pod = watched("a", "n", cpu=3)
+    events = [lambda: state.pod_seen(pod, 0), lambda: state.report_seen(kind("n"), 0)]
+    for event in events if pod_first else reversed(events):
+        event()
+    if kind is exact or not pod_first:  # an object is taken to count the pods that were there before it
+        assert not admits(state, "n", cpu=3, gpu=2)
+        assert admits(state, "n", cpu=4)
+        state.pod_seen(watched("b", "n", cpu=4), 0)
+        assert not admits(state, "n", cpu=1)
+    assert len(state.pods) == (2 if kind is exact or not pod_first else 1)
+
+
+def test_a_pod_that_moved_is_on_its_new_node_only() -> None:
+    """A name can be taken by another pod of the same uid only in tests; a missed end must do no harm all the same."""
+    state = ClusterState()
+    for name in ("n", "m"):
+        state.report_seen(exact(name), 0)
+    state.pod_seen(watched("a", "n", cpu=4), 0)
+    state.pod_seen(watched("a", "m", cpu=4), 0)
+    assert "n" not in state.by_node
+    assert list(state.by_node["m"]) == ["uid-a"]
+
+
+def test_a_list_ends_what_is_not_on_it_but_not_what_is_only_assumed() -> None:
+    state = ClusterState()
+    state.report_seen(exact(), 0)
+    state.pod_seen(watched("a", "n"), 0)
+    state.assume(watched("b", "n"), 0)
+    state.pods_listed([watched("c", "n")], 1)
+    assert {state.pods.get(f"uid-{name}") is not None for name in "bc"} == {True}
+    assert state.pods.get("uid-a") is None
+
+
+@pytest.mark.parametrize("pods_first", [True, False])
+def test_a_node_is_passed_over_while_the_order_of_two_pods_is_not_known(pods_first) -> None:
+    """An extender that starts again finds pods that their kubelet has not given to yet: in which order will it?"""
+    state = ClusterState()
+    pods = [watched("a", "n", cpu=3), watched("b", "n", cpu=2), watched("c", "m", cpu=2)]
+    pods.append(watched("shared", "m", cpu="500m", memory="0"))
+    events = [lambda: state.pods_listed(pods, 0), lambda: state.reports_listed([exact("n"), exact("m")], 0)]
+    for event in events if pods_first else reversed(events):
+        event()
+    assert state.uncertain == {"n"}
+    state.changed.clear()
+    kubelet = EMPTY.copy()
+    kubelet.admit(pods[1].pod)
+    state.report_seen(exact("n", holdings=kubelet), 1)
+    assert state.uncertain == set()
+    assert state.changed == {"n"}
+    state.pod_seen(watched("d", "n", cpu=1), 2)  # this one comes after the others, as everybody saw
+    assert state.uncertain == set()
+
+
+def test_the_order_of_two_pods_is_not_asked_for_for_ever() -> None:
+    state = ClusterState()
+    state.report_seen(exact("n"), 0)
+    state.pods_listed([watched("a", "n", cpu=3), watched("b", "n", cpu=2)], 0)
+    state.tick(SLOWEST_REPORT)
+    assert state.uncertain == {"n"}
+    state.tick(SLOWEST_REPORT + 1)
+    assert state.uncertain == set()
+
+
+def test_a_node_that_is_gone_is_not_asked() -> None:
+    state = ClusterState()
+    state.nodes_listed({"n": {}, "m": {}})
+    for name in ("n", "m"):
+        state.report_seen(exact(name), 0)
+    state.nodes_listed({"m": {}})
+    assert list(state.members) == ["m"]
+    state.reports_listed([], 0)
+    assert list(state.members) == []
+
+
+def test_koordinators_label_overrides_the_policy_of_the_kubelet() -> None:
+    state = ClusterState()
+    loose = report("n", described=description(topologyManagerPolicy="none"), holdings=EMPTY)
+    state.report_seen(loose, 0)
+    assert admits(state, "n", cpu=5)
+    state.node_seen("n", {NODE_LABEL: "SingleNUMANode"})
+    assert not admits(state, "n", cpu=5)
+    state.node_seen("n", {})
+    assert admits(state, "n", cpu=5)
+
+
+def test_a_pods_policy_keeps_it_from_the_nodes_of_others() -> None:
+    """Exclusivity, with what the pods hold as far as they are watched."""
+    state = ClusterState()
+    loose = report("n", described=description(topologyManagerPolicy="none"), holdings=EMPTY)
+    state.report_seen(loose, 0)
+    spec = {"numaTopologyPolicy": "SingleNUMANode", "singleNUMANodeExclusive": "Required"}
+    wide = watched("wide", "n", cpu=5)
+    state.pod_seen(wide, 0)
+    asked = watched("asked", cpu=1)
+    asked.pod.annotations["scheduling.koordinator.sh/numa-topology-spec"] = json.dumps(spec)
+    assert not state.view.judge(asked.pod, "least-numa-nodes").admitted[0]
+    state.pod_gone("uid-wide", 0)
+    assert state.view.judge(asked.pod, "least-numa-nodes").admitted[0]
+
+
+def test_a_report_that_cannot_be_read_is_warned_of_and_the_node_is_not_known() -> None:
+    state = ClusterState()
+    state.report_seen(exact(), 0)
+    broken = report("n", described={"machine": 3})
+    with pytest.warns(AlignupWarning, match="what node n reports"):
+        state.report_seen(broken, 0)
+    assert list(state.members) == []
+    state.report_seen(exact(), 0)
+    assert list(state.members) == ["n"]
+
+
+def test_waiting_for_a_report_ends() -> None:
+    state = ClusterState()
+    held = EMPTY.copy()
+    held.admit(watched("a", cpu=3).pod)
+    state.pod_seen(watched("a", "n", cpu=3), 0)
+    state.report_seen(exact(holdings=held), 0)
+    state.report_seen(report("m"), 0)
+    state.pod_seen(watched("b", "m", cpu=3), 0)
+    state.pod_gone("uid-a", 0)
+    state.tick(SLOWEST_REPORT)
+    assert not admits(state, "n", cpu=3, gpu=2)
+    state.tick(SLOWEST_REPORT + 1)
+    assert state.members["n"].node.pods == ()
+    assert state.members["m"].pending == ()
+
+
+def test_what_a_node_reported_last_counts_after_another_came_or_went() -> None:
+    """Rows of nodes that did not change are kept, and only these."""
+    state = ClusterState()
+    state.report_seen(report("n", cpu=[3, 0]), 0)
+    state.report_seen(exact("m"), 0)
+    assert admits(state, "n", cpu=2)
+    state.report_seen(report("n", cpu=[0, 0]), 0)
+    assert not admits(state, "n", cpu=2)
+    state.node_gone("m")
+    assert not admits(state, "n", cpu=2)
+
+
+NAMES = ("n", "m", "a")
+EVENTS = st.lists(
+    st.tuples(
+        st.sampled_from(["pod", "gone", "report", "node gone", "list"]), st.integers(0, 5), st.sampled_from(NAMES)
+    ),
+    max_size=30,
+)
+
+
+@examples(100)
+@given(EVENTS)
+def test_any_events_leave_a_state_that_one_list_puts_right(events) -> None:
+    state = ClusterState()
+    kinds = {"n": exact("n"), "m": exact("m"), "a": report("a")}
+    for what, number, name in events:
+        if what == "pod":
+            state.pod_seen(watched(f"p{number}", name, cpu=1 + number % 3), 0)
+        elif what == "gone":
+            state.pod_gone(f"uid-p{number}", 0)
+        elif what == "report":
+            state.report_seen(report("a", cpu=[number % 4, 0]) if name == "a" else kinds[name], 0)
+        elif what == "node gone":
+            state.node_gone(name)
+        else:
+            state.pods_listed([watched("p0", name)], 0)
+        asked, anew = watched("asked", cpu=2, gpu=number % 3).pod, View()
+        for member in state.members.values():
+            anew.put(member)
+        judged, expected = (one.judge(asked, "least-numa-nodes") for one in (state.view, anew))
+        assert (state.view.names, judged.admitted.tolist()) == (anew.names, expected.admitted.tolist())
+    state.pods_listed([], 0)
+    state.reports_listed(list(kinds.values()), 0)
+    assert len(state.pods) == 0
+    for name in ("n", "m"):
+        state.node_gone(name)
+        state.report_seen(kinds[name], 0)
+    fresh = ClusterState()
+    for one in kinds.values():
+        fresh.report_seen(one, 0)
+    for name in ("n", "m"):
+        assert admits(state, name, cpu=4, gpu=1) == admits(fresh, name, cpu=4, gpu=1)
+
+
+def test_the_copy_of_a_static_pod_is_the_pod_that_its_kubelet_reports() -> None:
+    """And a pod that only says so is one of its own."""
+    found = pod_object("static-a", "a", cpu=2)
+    metadata = found["metadata"]
+    metadata["annotations"] = {"kubernetes.io/config.mirror": "uid-of-file", "kubernetes.io/config.hash": "uid-of-file"}
+    assert READER.read(decode_pod(json.dumps(found).encode())).pod.uid == "uid-static-a"
+    metadata["ownerReferences"] = [{"kind": "Node", "name": "a", "uid": "n", "controller": True}]
+    copy = READER.read(decode_pod(json.dumps(found).encode()))
+    assert copy.pod.uid == "uid-of-file"
+    state = ClusterState()
+    held = Description().template(json.dumps(description()), {}).copy()
+    held.admit(copy.pod)
+    state.report_seen(report("a", described=description(), holdings=held), 0)
+    state.pod_seen(copy, 0)
+    assert [pod.uid for pod in state.members["a"].node.pods] == ["uid-of-file"]
+
+
+def test_a_pod_that_was_bound_and_ended_in_a_gap_of_the_watch_is_gone_with_the_next_list() -> None:
+    """A list that began after the server has bound it; one that began before may lack it."""
+    state = ClusterState()
+    state.assume(watched("b", "n", cpu=4), 0.0)
+    state.pods_listed([], 2.0, 1.0)
+    assert list(state.pods) == [watched("b").pod.uid]  # the request may be under way
+    state.assumed_rightly(watched("b").pod.uid, 3.0)
+    state.pods_listed([], 5.0, 2.5)
+    assert state.pods
+    state.pods_listed([], 6.0, 4.0)
+    assert not state.pods
+    assert not state.assumed
+
+
+def test_a_binding_whose_answer_never_came_counts_until_a_list_that_began_after_any_answer() -> None:
+    state = ClusterState()
+    state.assume(watched("b", "n", cpu=4), 0.0)
+    state.pods_listed([], 600.0)
+    assert not state.pods

@@ -1,0 +1,141 @@
+"""The cause of a refusal: one plain sentence, and the resources without which the verdict is another."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from alignup import explain, read_pod
+from alignup.explanations.cause import without_requests
+from alignup.node import Node
+from alignup.node.holdings import holdings_of
+from explaining import GPU, article, in_conflict, refusals, wish
+from machines import machine_of
+from vectors import vectors
+
+if TYPE_CHECKING:
+    from alignup.kubernetes.pod import Pod
+
+
+def test_the_articles_conflict_in_one_plain_sentence() -> None:
+    explanation = explain(in_conflict(), wish("new", cpu="2", **{GPU: "1"}))
+
+    assert not explanation
+    assert explanation.cause == (
+        f"{GPU} can only come from node 1, cpu only from node 0; single-numa-node needs one node for both"
+    )
+    assert (explanation.cause_kind, explanation.blamed) == ("conflict", (GPU, "cpu"))
+    assert (explanation.reason, explanation.container) == ("TopologyAffinityError", "main")
+    assert (explanation.policy, explanation.scope, explanation.qos) == ("single-numa-node", "container", "Guaranteed")
+
+
+def test_the_largest_amount_on_one_node_is_told() -> None:
+    node = Node.from_dict(
+        {
+            "machine": machine_of(2, 4),
+            "kubelet": {
+                "topologyManagerPolicy": "single-numa-node",
+                "cpuManagerPolicy": "static",
+                "memoryManagerPolicy": "Static",
+                "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}],
+            },
+        }
+    )
+    assert explain(node, wish("x", cpu="9")).cause == (
+        "cpu does not fit into one NUMA node: 9 asked, at most 8 free on one node; "
+        "single-numa-node needs one node for all"
+    )
+    assert explain(node, wish("x", cpu="1", memory="40Gi")).cause == (
+        "memory does not fit into one NUMA node: 40Gi asked, at most 32Gi free on one node; "
+        "single-numa-node needs one node for all"
+    )
+
+
+def test_several_causes_are_all_told() -> None:
+    explanation = explain(article(), wish("x", cpu="6", **{GPU: "3"}))
+
+    assert explanation.cause == (
+        f"not enough {GPU} is free: 3 asked, 2 free; besides, cpu does not fit into one NUMA node: "
+        "6 asked, at most 4 free on one node; single-numa-node needs one node for all"
+    )
+    assert explanation.blamed == (GPU, "cpu")
+    assert explanation.cause_kind == "too little"
+
+
+def numbers_of(node: Node, explanation: Any, manifest_: dict[str, Any]) -> set[str]:
+    """Return all numbers that are found in the node's state, the request and the names, as text."""
+    state = json.dumps([holdings_of(node).to_dict(), manifest_, explanation.to_dict()["resources"]])
+    numbers = {int(one) for one in re.findall(r"\d+", state)}
+    pod = read_pod(manifest_)
+    numbers |= {size for one in (pod, *pod.all_containers) for _, size in one.memory}
+    for part in explanation.resources:
+        numbers |= {part.asked or 0, part.free}
+        for seen in filter(None, [part.offered]):
+            numbers |= {count - 4 for count in (seen.preferred_count, seen.other_count) if count > 4}
+        for numa_id in explanation.before.numa_node_ids:
+            numbers.add(sum(one.free for one in part.places if numa_id in one.numa_nodes))
+    if node.cpu is not None:
+        numbers.add(node.cpu.ledger.capacity.topology.cpus_per_core)
+        numbers.add(len(node.cpu.free_cpus))
+    return numbers
+
+
+AMOUNT = re.compile(r"(?<![\w.'/-])(\d+)(\.\d+)?(Ti|Gi|Mi|Ki)?(?![\w'/])")
+
+
+def test_every_number_in_a_sentence_is_in_the_nodes_state() -> None:
+    for story, wanted, explanation in refusals(seed=5, count=40):
+        known = numbers_of(story.now(), explanation, wanted)
+        suffixes = {"Ti": 40, "Gi": 30, "Mi": 20, "Ki": 10}
+        for whole, rest, suffix in AMOUNT.findall(explanation.cause):
+            if not suffix:
+                assert int(whole) in known, (whole, explanation.cause)
+                continue
+            unit = 1 << suffixes[suffix]
+            shown = float(whole + rest) * unit
+            assert any(abs(one - shown) <= unit / 100 for one in known), (whole + rest + suffix, explanation.cause)
+
+
+def verdict(node: Node, pod: Pod) -> tuple[bool, str, str | None, str]:
+    """Return whether a pod is admitted, and if not why and where."""
+    tried = node.try_admit(pod)
+    container = tried.refusal.container if tried.refusal else None
+    return tried.admitted, tried.reason, container, tried.message
+
+
+def check_causes(case: dict[str, Any]) -> int:
+    """Check that without the resources that a cause names the verdict is another; return how many were refused."""
+    node = Node.from_dict(case)
+    found = 0
+    for step in case["steps"]:
+        if "admit" not in step:
+            if step.get("remove") in [pod.uid for pod in node.pods]:
+                node.remove(step["remove"])
+            continue
+        explanation = explain(node, step["admit"], suggest=False)
+        pod = node._read(read_pod(step["admit"]))
+        assert explanation.admitted == node.try_admit(pod).admitted
+        if not explanation.admitted:
+            found += 1
+            assert explanation.blamed
+            fewer = without_requests(pod, explanation.container, explanation.blamed)
+            assert verdict(node, fewer) != verdict(node, pod), explanation.cause
+            admitted, reason, container, _ = verdict(node, fewer)
+            same = (False, explanation.reason, explanation.container)
+            assert (admitted, reason, container) != same, explanation.cause
+        node.admit(step["admit"])
+    return found
+
+
+def test_without_its_cause_the_verdict_is_another() -> None:
+    cases = [case for case in vectors("admission") if "configError" not in case][:30]
+    assert sum(map(check_causes, cases)) > 25
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["admission", "wide"])
+def test_without_their_causes_all_verdicts_are_others(name: str) -> None:
+    assert sum(check_causes(case) for case in vectors(name) if "configError" not in case) > 50

@@ -1,0 +1,51 @@
+"""An explanation as JSON is what its schema says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from alignup import explain
+from alignup.node import Node
+from explaining import GPU, article, refusals, wish
+from fakes import Licences
+from machines import machine_of
+
+SCHEMA = json.loads((Path(__file__).parents[4] / "docs" / "explanation.schema.json").read_text(encoding="utf-8"))
+VALIDATOR = Draft202012Validator(SCHEMA)
+
+
+def test_the_schema_is_one() -> None:
+    Draft202012Validator.check_schema(SCHEMA)
+
+
+def test_admitted_pods_fit_the_schema() -> None:
+    told = explain(article(), wish("x", cpu="2", **{GPU: "1"})).to_dict(product=True)
+
+    VALIDATOR.validate(json.loads(json.dumps(told)))
+    assert told.keys() == SCHEMA["properties"].keys() - {"claims", "cluster", "was"}
+    assert told["steps"][0].keys() == SCHEMA["$defs"]["step"]["properties"].keys()
+
+
+def test_refused_pods_fit_the_schema() -> None:
+    for _, _, explanation in refusals(seed=9, count=25):
+        VALIDATOR.validate(json.loads(json.dumps(explanation.to_dict(product=True))))
+
+
+def test_a_users_provider_fits_the_schema() -> None:
+    node = Node.from_dict(
+        {"machine": machine_of(2, 2), "kubelet": {"topologyManagerPolicy": "restricted"}}, providers=[Licences([0, 0])]
+    )
+    told = explain(node, wish("x", cpu="1")).to_dict(product=True)
+
+    VALIDATOR.validate(told)
+    assert told["resources"][-1]["asked"] is None
+
+
+@pytest.mark.parametrize("change", [{"version": 2}, {"cause": ""}, {"suggestions": [{"kind": "magic"}]}])
+def test_the_schema_refuses_what_is_none(change: dict) -> None:
+    told = explain(article(), wish("x", cpu="2")).to_dict()
+    assert not VALIDATOR.is_valid({**told, **change})

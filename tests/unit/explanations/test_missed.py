@@ -1,0 +1,57 @@
+"""How well an admitted pod is aligned, and which better placement it missed."""
+
+from __future__ import annotations
+
+from alignup import explain
+from alignup.node import Node
+from explaining import article, node_of, wish
+from machines import machine_of
+
+
+def test_an_admitted_pod_says_where_it_is() -> None:
+    explanation = explain(article(), wish("x", cpu="2"))
+
+    assert explanation.admitted
+    assert (explanation.cause, explanation.cause_kind) == ("admitted, aligned on NUMA node 0", "aligned")
+    assert explanation.suggestions == ()
+
+
+def test_an_admitted_pod_says_what_it_missed_and_why() -> None:
+    node = Node.from_dict(
+        {"machine": machine_of(2, 2), "kubelet": {"topologyManagerPolicy": "best-effort", "cpuManagerPolicy": "static"}}
+    )
+    node.admit(wish("a", cpu="2"))
+    node.admit(wish("b", cpu="3"))
+    explanation = explain(node, wish("x", cpu="3"))
+
+    assert explanation.admitted
+    assert explanation.cause_kind == "missed"
+    assert explanation.containers[0].missed == (
+        "cpu can now come only from nodes 0+1 (3 asked, 3 free: 2 on NUMA node 0, 1 on NUMA node 1)"
+    )
+
+
+def test_containers_on_different_nodes_are_named_though_some_share_one() -> None:
+    node = node_of(topologyManagerPolicy="single-numa-node")
+    spec = {
+        "containers": [
+            {"name": name, "resources": {"limits": {"cpu": cpu, "memory": "1Gi"}}}
+            for name, cpu in (("a", "4"), ("b", "3"), ("c", "6"))
+        ]
+    }
+    found = explain(node, {"metadata": {"name": "p", "uid": "p"}, "spec": spec})
+    assert found.cause == (
+        "admitted, aligned on NUMA node 0 (a), NUMA node 0 (b), NUMA node 1 (c), "
+        "each container where all its resources prefer to be"
+    )
+
+
+def test_a_device_near_to_several_nodes_is_on_none_of_them() -> None:
+    node = Node.from_dict(
+        {
+            "machine": machine_of(2, 2),
+            "kubelet": {"topologyManagerPolicy": "best-effort"},
+            "devices": {"x/near": [{"id": "a", "numa": [1]}], "x/between": [{"id": "b", "numa": [0, 1]}]},
+        }
+    )
+    assert explain(node, wish("x", **{"x/near": "1", "x/between": "1"})).cause == "admitted, aligned on NUMA node 1"

@@ -1,0 +1,139 @@
+"""Explanations of resizes: each cause has a sentence, and each suggestion is true."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+
+from alignup.explanations.resizing import explain_resize
+from alignup.kubernetes.kubelet_config import KubeletConfig
+from alignup.kubernetes.manifest import resized_pod, resources_of
+from alignup.node import Node
+from strategies import seeds
+
+MACHINE = {
+    "numaNodes": [
+        {
+            "id": node,
+            "memory": 16 << 30,
+            "cores": [{"id": core, "socket": node, "cpus": [4 * node + core]} for core in range(4)],
+        }
+        for node in range(2)
+    ]
+}
+
+
+def node_of(version: str = "1.37", **fields: Any) -> Node:
+    kubelet = {
+        "topologyManagerPolicy": "single-numa-node",
+        "cpuManagerPolicy": "static",
+        "reservedSystemCPUs": "0",
+        "memoryManagerPolicy": "Static",
+        "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}],
+        "systemReserved": {"memory": "924Mi"},
+        **fields,
+    }
+    node = Node.from_dict({"machine": MACHINE, "kubelet": kubelet, "kubeletVersion": version})
+    node.whole_verdict = True
+    return node
+
+
+def amounts(cpu: str, memory: str = "1Gi") -> dict[str, Any]:
+    return {"requests": {"cpu": cpu, "memory": memory}, "limits": {"cpu": cpu, "memory": memory}}
+
+
+def pod(name: str, resources: dict[str, Any]) -> dict[str, Any]:
+    return {"metadata": {"name": name, "uid": name}, "spec": {"containers": [{"name": "c", "resources": resources}]}}
+
+
+BURSTABLE = {"requests": {"cpu": "1", "memory": "1Gi"}}
+
+
+def test_a_guaranteed_pod_may_be_made_anew_or_the_gate_turned_on() -> None:
+    node = node_of()
+    assert node.admit(pod("a", amounts("2")))
+    found = explain_resize(node, "a", {"c": amounts("3")})
+
+    assert (bool(found), found.answer.status) == (False, "Infeasible")
+    assert "static CPU policy" in found.cause
+    assert [one.kind for one in found.suggestions] == ["kubelet", "pod"]
+    assert found.suggestions[0].attempt == {
+        "kubelet": {"featureGates": {"InPlacePodVerticalScalingExclusiveCPUs": True}}
+    }
+    assert "c would get CPUs 1-3" in found.suggestions[1].text
+    told = json.loads(json.dumps(found.to_dict()))
+    assert (told["reason"], told["admitted"], len(told["suggestions"])) == ("Infeasible", False, 2)
+    assert node.allocation("a", "c").cpus is not None
+    assert node.pods[0].containers[0].requests["cpu"] == 2000
+
+
+def test_another_pod_may_go_or_less_be_wanted() -> None:
+    node = node_of()
+    assert node.admit(pod("a", BURSTABLE))
+    assert node.admit(pod("b", {"requests": {"cpu": "5", "memory": "1Gi"}}))
+    found = explain_resize(node, "a", {"c": {"requests": {"cpu": "4"}}})
+
+    assert found.answer.status == "Deferred"
+    assert "other pods" in found.cause
+    texts = {one.kind: one.text for one in found.suggestions}
+    assert texts == {"request": "request 2 cpu for c", "remove": "remove pod default/b"}
+
+
+def test_more_than_the_node_has_helps_nothing_but_less() -> None:
+    node = node_of()
+    assert node.admit(pod("a", BURSTABLE))
+    found = explain_resize(node, "a", {"c": {"requests": {"cpu": "100"}}})
+
+    assert "more than the whole node has" in found.cause
+    (only,) = found.suggestions
+    assert only.kind == "request"
+    assert node.resize("a", only.attempt["containers"])
+
+
+def test_what_is_allocated_needs_no_help() -> None:
+    node = node_of()
+    assert node.admit(pod("a", BURSTABLE))
+    found = explain_resize(node, "a", {"c": {"requests": {"cpu": "1500m"}}})
+    assert (bool(found), found.cause, found.suggestions) == (True, "", ())
+
+
+@pytest.mark.parametrize("seed", seeds(4, 12))
+def test_every_suggestion_is_true(seed: int) -> None:
+    """Tried as it says, the resources are allocated; the node that is asked stays as it is."""
+    rng = random.Random(seed)
+    node = node_of(
+        rng.choice(["1.33", "1.35", "1.36", "1.37"]), topologyManagerPolicy=rng.choice(["restricted", "none"])
+    )
+    for number in range(rng.randrange(1, 5)):
+        wish = amounts(rng.choice(["1", "2", "500m"]), rng.choice(["1Gi", "3Gi"]))
+        node.admit(pod(f"p{number}", rng.choice([wish, {"requests": wish["requests"]}])))
+    asked = rng.choice(node.pods)
+    wanted = {"c": {"requests": {"cpu": str(rng.randrange(3, 9))}}}
+    if asked.containers[0].limits:
+        wanted["c"]["limits"] = wanted["c"]["requests"]
+    before = repr(node.pods)
+    found = explain_resize(node, asked.uid, wanted)
+    assert repr(node.pods) == before
+    for one in found.suggestions:
+        other = node.copy()
+        if one.kind == "kubelet":
+            fields = {"topologyManagerPolicy": node.config.topology_manager_policy, **one.attempt["kubelet"]}
+            assert KubeletConfig.from_dict(fields, version=node.config.version)
+            continue
+        if one.kind == "pod":
+            other.remove(asked.uid)
+            assert other.admit(resized_pod(asked, wanted))
+            continue
+        for uid in one.attempt.get("remove", ()):
+            other.remove(uid)
+        assert other.resize(asked.uid, one.attempt.get("containers", wanted))
+
+
+def test_the_resources_of_a_pod_are_those_it_was_made_of() -> None:
+    node = node_of()
+    assert node.admit(pod("a", amounts("1500m")))
+    one = node.pods[0]
+    assert resized_pod(one, *resources_of(one)).containers == one.containers

@@ -1,0 +1,97 @@
+"""Tables of an explanation: what is equal is told once, sums add up, and amounts have one unit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from alignup import explain
+from alignup.explanations.explanation import Holder, PlacePart, ResourcePart
+from alignup.explanations.words import group_in_words, nodes_in_short, offered_in_words, resource_rows
+from alignup.node import Node
+from alignup.node.holdings import MemoryGroup
+from alignup.topology_manager.refusal_message import ResourceView
+from machines import machine_of
+
+GIBI = 1 << 30
+
+
+def rows(resource: str, places: list[PlacePart], asked: int = 1) -> list[tuple[str, ...]]:
+    return list(resource_rows([ResourcePart(resource, "c", "p", asked, tuple(places))]))
+
+
+def test_equal_places_are_told_once_and_empty_ones_not_at_all() -> None:
+    places = [
+        PlacePart((0,), 1, 0, 1),
+        PlacePart((2,), 1, 0, 1),
+        PlacePart((), 1, 0, 1),
+        PlacePart((3,), 0, 0, 0),
+        PlacePart((0, 1), 1, 0, 0),
+        PlacePart((4,), 2, 0, 0),
+    ]
+    assert [row[3] for row in rows("a/b", places)] == ["each of nodes 0, 2", "no node", "nodes 0+1", "node 4"]
+
+
+def test_amounts_of_a_resource_have_one_unit() -> None:
+    [row] = rows("memory", [PlacePart((0,), 4 * GIBI, 0, GIBI // 2)], GIBI)
+    assert (row[1], row[4], row[6]) == ("1Gi", "4Gi", "0.5Gi")
+    [row] = rows("cpu", [PlacePart((0,), 4, 0, 0)], 2)
+    assert (row[1], row[4], row[6]) == ("2", "4", "0")
+
+
+def test_holders_in_words() -> None:
+    holders = (Holder("d/p", "i", 4), Holder("d/p", "c", 6, 4), Holder("d/p", "e", 2, 2))
+    [row] = rows("cpu", [PlacePart((0,), 8, 0, 2, holders)])
+    assert row[7] == "d/p/i 4, d/p/c 6 (4 of them reused), d/p/e 2 (reused)"
+    [row] = rows("cpu", [PlacePart((0,), 8, 0, 2, holders * 2)])
+    assert row[7].endswith("d/p/i 4, 2 more")
+
+
+def test_offers_in_words() -> None:
+    def words(preferred: Any = (), other: Any = (), *, anywhere: bool = False, is_whole: bool = True) -> str:
+        view = ResourceView("x", preferred, other, anywhere, len(preferred), len(other), "", is_whole)
+        return offered_in_words(ResourcePart("x", "c", "p", 1, (), view))
+
+    assert words(((0,), (1,)), ((0, 1),)) == "0 or 1; 0+1 (not preferred)"
+    assert words(anywhere=True) == "any"
+    assert words() == "none"
+    sets = tuple((number,) for number in range(7))
+    assert words(sets) == "0 or 1 or 2 or 3 or 3 more"
+    assert words(sets, is_whole=False) == "0 or 1 or 2 or 3 or others"
+    assert offered_in_words(ResourcePart("x", "c", "", 1)) == "not allocated by NUMA node here"
+
+
+def test_nodes_and_memory_groups_in_words() -> None:
+    assert [nodes_in_short(one) for one in (None, (1,), (0, 2))] == ["any node", "node 1", "nodes 0+2"]
+    assert group_in_words(MemoryGroup((0,), ("a", "b"))) == (
+        "NUMA node 0 is not combined with others for memory, because of the memory of a, b"
+    )
+    assert group_in_words(MemoryGroup((0, 1), ("a",))) == (
+        "NUMA nodes 0+1 supply memory only together, because of the memory of a"
+    )
+    assert group_in_words(MemoryGroup((0, 1), (), usable=False)) == (
+        "NUMA nodes 0+1 can no longer supply memory together, although they are still tied by a binding that a removed "
+        "pod left behind"
+    )
+
+
+def test_reserved_free_and_held_add_up_though_init_containers_hand_over() -> None:
+    devices = {"a/b": [{"id": f"d{number}", "numa": number % 2} for number in range(4)]}
+    kubelet = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}
+    node = Node.from_dict({"machine": machine_of(2, 8), "kubelet": kubelet, "devices": devices})
+
+    def container(name: str, cpus: int, count: int) -> dict[str, Any]:
+        return {"name": name, "resources": {"limits": {"cpu": str(cpus), "memory": "1Gi", "a/b": str(count)}}}
+
+    spec = {"initContainers": [container("i", 6, 2)], "containers": [container("c", 3, 1), container("e", 5, 1)]}
+    assert node.admit({"metadata": {"name": "p"}, "spec": spec})
+
+    explanation = explain(node, {"metadata": {"name": "q"}, "spec": {"containers": [container("c", 1, 1)]}})
+
+    reused = 0
+    for part in explanation.resources:
+        for place in part.places:
+            held = sum(one.amount - one.reused for one in place.holders)
+            reused += sum(one.reused for one in place.holders)
+            assert place.capacity == place.reserved + place.free + held, part.resource
+    assert reused
+    assert "reused" in str(explanation.to_dict()["resources"])

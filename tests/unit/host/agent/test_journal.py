@@ -1,0 +1,266 @@
+"""What was written is read again, whatever moment the end came at; what is damaged is not believed."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import leasing
+from alignup.errors import InputError
+from alignup.host.agent import journal as module
+from alignup.host.agent.journal import Journal, line_of, read_entries, settled, write_journal
+from alignup.host.leases.record import Freed, Given, Joined, LeaseTable, Left, MachineIdentity, Waiter
+from alignup.host.processes.identity import identify
+
+MACHINE = MachineIdentity("f", "a machine")
+ME = identify(os.getpid())
+
+
+def read_journal(path, shown=(), promised=None):
+    """Return what is known of the leases, and whether some may be lost."""
+    table, words, lost = settled(read_entries(path.read_bytes(), str(path)), shown, promised)
+    return table, words if not lost else f"lost: {lost}"
+
+
+def written(path, batches, *, durable=True, table=LeaseTable, broken=pytest.fail):
+    """Write batches of entries, each after the one before; return how often the disk was waited for."""
+    told, failed, waits = [], [], []
+
+    async def work():
+        journal = Journal(path, table, broken, durable=durable, written=lambda *_: waits.append(1))
+        for batch in batches:
+            journal.append(batch, lambda: told.append(1), failed.append)
+        await journal.close()
+        await asyncio.sleep(0)
+
+    asyncio.run(work())
+    return len(waits), len(told), failed
+
+
+@pytest.fixture
+def path(tmp_path):
+    found = tmp_path / "journal"
+    write_journal(found, LeaseTable(MACHINE))
+    return found
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_what_is_written_is_read(path, durable):
+    one, two = leasing.record("one"), leasing.record("two")
+    waiter, other = Waiter("w", ME, ("cpu",)), Waiter("x", ME)
+    batches = [[Given(one), Joined(waiter)], [Given(two), Freed(one.id), Freed("unknown")], [Joined(other), Left("w")]]
+    _, told, _ = written(path, batches, durable=durable)
+    assert told == 3
+    assert read_journal(path) == (LeaseTable(MACHINE, (two,), (other,)), "")
+
+
+def test_entries_that_come_together_are_written_together(path):
+    commits, told, _ = written(path, [[Freed(str(number))] for number in range(100)])
+    assert told == 100
+    assert commits < 10
+
+
+def test_a_large_journal_is_made_anew(path, monkeypatch):
+    monkeypatch.setattr(module, "_LARGEST", 500)
+    table = LeaseTable(MACHINE, (leasing.record("now"),))
+
+    async def work():
+        journal = Journal(path, lambda: table, pytest.fail, durable=False)
+        for number in range(100):
+            told = asyncio.Event()
+            journal.append([Freed(str(number))], told.set)
+            await told.wait()
+        await journal.close()
+
+    asyncio.run(work())
+    assert path.stat().st_size < 3000
+    assert read_journal(path) == (table, "")
+
+
+@given(st.data())
+def test_whatever_is_torn_off_was_promised_to_nobody(tmp_path_factory, data):
+    path = tmp_path_factory.mktemp("j") / "journal"
+    write_journal(path, LeaseTable(MACHINE))
+    leases = [leasing.record(str(number)) for number in range(3)]
+    ends = [path.stat().st_size]
+    for lease in leases:
+        with path.open("ab") as file:
+            file.write(line_of(Given(lease)))
+        ends.append(path.stat().st_size)
+    cut = data.draw(st.integers(ends[0], ends[-1]))
+    os.truncate(path, cut)
+    table, words = read_journal(path)
+    assert table.leases == tuple(lease for lease, end in zip(leases, ends[1:], strict=True) if end - 1 <= cut)
+    assert bool(words) == (not {cut, cut + 1} & {*ends})
+
+
+def test_other_files_are_no_journals(path):
+    path.write_bytes(line_of(module.Began(9, LeaseTable())))
+    with pytest.raises(InputError, match="a journal in the form of version 1, got 9"):
+        read_journal(path)
+
+
+@pytest.mark.parametrize(
+    "found", [b"", b"\n", b"\0" * 500, bytes(range(256)) * 20], ids=["empty", "a line's end", "zeros", "garbage"]
+)
+def test_a_journal_without_its_table_is_damaged(path, found):
+    """Its first line comes with the file, so that this is no torn end, and is not read as no leases."""
+    path.write_bytes(found)
+    reading = read_entries(found, "j")
+    assert not reading.table.leases
+    assert reading.damage or reading.is_torn
+    assert read_journal(path)[1]
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_nothing_is_written_behind_what_was_written_in_part(path, monkeypatch, durable):
+    """It could not be read again; those who asked hear why."""
+    write = os.write
+
+    def full(descriptor, data):
+        monkeypatch.undo()
+        write(descriptor, data[:20])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async def work():
+        journal = Journal(path, LeaseTable, broken.append, durable=durable)
+        journal.append([Freed("a")], lambda: told.append("a"), failed.append)
+        while not broken:  # noqa: ASYNC110  # no event tells of it
+            await asyncio.sleep(0)
+        for name in "bc":
+            journal.append([Freed(name)], lambda: told.append("later"), failed.append)
+        await journal.close()
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr(os, "write", full)
+    broken, told, failed = [], [], []
+    asyncio.run(work())
+    words = "cannot write the journal: no space left on device"
+    assert (broken, told, failed) == ([words], [], [words] * 3)
+    assert read_journal(path)[1].startswith("the journal ends with an incomplete entry")
+
+
+def test_one_who_cannot_be_told_keeps_nobody_else_from_it(path):
+    told, errors = [], []
+
+    def fail():
+        raise ValueError("no frame")
+
+    async def work():
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context["exception"]))
+        journal = Journal(path, LeaseTable, pytest.fail)
+        for name in ("b", "c"):
+            is_told = asyncio.Event()
+            journal.append([Freed("a")], fail)
+            journal.append([Freed(name)], is_told.set)
+            await is_told.wait()
+            told.append(name)
+        await journal.close()
+
+    asyncio.run(work())
+    assert told == ["b", "c"]
+    assert [str(error) for error in errors] == ["no frame"] * 2
+
+
+def test_the_end_waits_for_what_is_being_written(path, monkeypatch):
+    """Else it would go to a descriptor that is closed, or is another file's by then."""
+    write, goes_on, begun = os.write, threading.Event(), threading.Event()
+
+    def slow(descriptor, data):
+        begun.set()
+        assert goes_on.wait(60)
+        return write(descriptor, data)
+
+    async def work():
+        journal = Journal(path, LeaseTable, pytest.fail)
+        journal.append([Given(leasing.record("first"))], lambda: told.append("first"))
+        await asyncio.to_thread(begun.wait, 60)
+        journal.append([Given(leasing.record("second"))], lambda: told.append("second"))
+        closing = asyncio.create_task(journal.close())
+        await asyncio.sleep(0)
+        assert not closing.done()
+        goes_on.set()
+        await closing
+        await asyncio.sleep(0)
+
+    told = []
+    monkeypatch.setattr(os, "write", slow)
+    asyncio.run(work())
+    assert told == ["first", "second"]
+    assert [lease.name for lease in read_journal(path)[0].leases] == ["first", "second"]
+
+
+def test_calls_that_hang_elsewhere_do_not_keep_the_disk_waiting(path):
+    """As those of device plugins: they have other threads."""
+    goes_on = threading.Event()
+
+    async def work():
+        loop = asyncio.get_running_loop()
+        hanging = [loop.run_in_executor(None, goes_on.wait, 60) for _ in range(64)]
+        journal, told = Journal(path, LeaseTable, pytest.fail), asyncio.Event()
+        journal.append([Freed("a")], told.set)
+        await told.wait()
+        assert not any(one.done() for one in hanging)
+        goes_on.set()
+        await journal.close()
+
+    asyncio.run(work())
+
+
+def test_an_unexpected_error_is_one_for_those_who_asked(path, monkeypatch):
+    """Nobody waits for ever."""
+
+    def fail(*_):
+        raise RuntimeError("who knows")
+
+    monkeypatch.setattr(os, "fdatasync", fail)
+    broken = []
+    _, told, failed = written(path, [[Freed("a")]], broken=broken.append)
+    assert (told, failed, broken) == (0, ["cannot write the journal: who knows"], failed)
+
+
+def test_what_is_promised_is_noted_after_each_write(path):
+    sizes = []
+
+    async def work():
+        journal = Journal(
+            path,
+            lambda: LeaseTable(leases=(leasing.record("a"),)),
+            pytest.fail,
+            written=lambda descriptor, leases: sizes.append((os.fstat(descriptor).st_size, leases)),
+        )
+        for name in "ab":
+            told = asyncio.Event()
+            journal.append([Freed(name)], told.set)
+            await told.wait()
+        await journal.close()
+
+    start = path.stat().st_size
+    asyncio.run(work())
+    length = len(line_of(Freed("a")))
+    assert sizes == [(start + length, 1), (start + 2 * length, 1)]
+
+
+@pytest.mark.parametrize(("size", "is_new"), [(499, False), (501, True)])
+def test_the_file_is_made_anew_at_its_limit(path, monkeypatch, size, is_new):
+    """Neither before nor ten times later."""
+    monkeypatch.setattr(module, "_LARGEST", 500)
+    line = line_of(Freed("x" * (size - path.stat().st_size - len(line_of(Freed(""))))))
+    with path.open("ab") as file:
+        file.write(line)
+    inode = path.stat().st_ino
+
+    async def work():
+        journal = Journal(path, LeaseTable, pytest.fail)
+        journal._first_size = 100
+        journal.append([Freed("y")])
+        await journal.close()
+
+    asyncio.run(work())
+    assert (path.stat().st_ino != inode) == is_new

@@ -1,0 +1,194 @@
+"""Metrics say what is free and held and what was decided, on loopback or a socket."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import threading
+import time
+from contextlib import closing, suppress
+from socketserver import BaseServer
+from urllib.request import urlopen
+from wsgiref.simple_server import WSGIRequestHandler
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
+
+import leasing
+from agents import client, eventually, running_agent
+from alignup.errors import AllocationError, InputError
+from alignup.host.agent import metrics as module
+from alignup.host.agent.metrics import serve_metrics
+from alignup.host.leases.request import Claim, make_request
+from alignup.host.processes.identity import identify
+from fake_plugins import short_folder
+
+
+@pytest.fixture(autouse=True)
+def ends_soon(monkeypatch):
+    """A server that is told to end looks more often than every half second whether it is."""
+    monkeypatch.setattr(BaseServer.serve_forever, "__defaults__", (0.02,))
+
+
+def claim(**wishes):
+    return Claim(make_request(**wishes), identify(1), command="", name="x")
+
+
+class UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path):
+        super().__init__("localhost")
+        self.path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(str(self.path))
+
+
+def read(path):
+    """Return the samples at a socket, by name and labels."""
+    with closing(UnixConnection(path)) as connection:
+        connection.request("GET", "/metrics")
+        text = connection.getresponse().read().decode()
+    return {
+        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_what_is_free_and_held_and_decided():
+    with short_folder() as folder, running_agent(folder, metrics=str(folder / "m.sock")):
+        source = client(folder)
+        source.acquire(claim(cpus=3, memory="1Gi", devices={leasing.GPU: 1}), 1.0)
+        with pytest.raises(AllocationError):
+            source.acquire(claim(cpus=16))
+        found = read(folder / "m.sock")
+    assert found["alignup_agent_free", "0", "cpu"] == 5
+    assert found["alignup_agent_held", "0", "cpu"] == 3
+    assert found["alignup_agent_held", "0", "memory"] == leasing.GI
+    assert found["alignup_agent_free", "1", "memory"] == 16 * leasing.GI
+    assert (found["alignup_agent_free", "0", leasing.GPU], found["alignup_agent_held", "0", leasing.GPU]) == (1, 1)
+    assert (found["alignup_agent_leases_held",], found["alignup_agent_waiting",]) == (1, 0)
+    assert found["alignup_agent_admissions_total", "", "admitted"] == 1
+    assert found["alignup_agent_admissions_total", "UnexpectedAdmissionError", "refused"] == 1
+    assert found["alignup_agent_leases_total", "1"] == 1
+    prefix = "kubelet_topology_manager_admission"
+    assert (found[f"{prefix}_requests_total",], found[f"{prefix}_errors_total",]) == (2, 1)
+    assert found[f"{prefix}_duration_ms_count",] == 2
+
+
+@pytest.mark.parametrize("address", ["", "127.0.0.1:", "localhost:", "[::1]:"])
+def test_a_port_alone_is_on_loopback(address):
+    family, loopback = (socket.AF_INET6, "::1") if "::1" in address else (socket.AF_INET, "127.0.0.1")
+    try:
+        with socket.socket(family) as free:
+            free.bind((loopback, 0))
+            port = free.getsockname()[1]
+    except OSError:
+        pytest.skip("there is no IPv6")
+    stop = serve_metrics(f"{address}{port}", CollectorRegistry())
+    with urlopen(f"http://{address or '127.0.0.1:'}{port}/metrics", timeout=60) as answer:
+        assert answer.status == 200
+    stop()
+
+
+@pytest.mark.parametrize("where", ["x", "70000", "127.0.0.1:", "/no/such/folder/m.sock"])
+def test_a_place_that_cannot_be_is_an_error(where):
+    with pytest.raises(InputError, match=r"cannot serve metrics at .*ADDRESS:.PORT or a path: "):
+        serve_metrics(where, CollectorRegistry())
+
+
+def test_a_file_at_the_path_stays():
+    with short_folder() as folder:
+        (folder / "m").write_text("precious")
+        with pytest.raises(InputError, match=r"/m is a file, not a socket, at --metrics"):
+            serve_metrics(str(folder / "m"), CollectorRegistry())
+        assert (folder / "m").read_text() == "precious"
+
+
+@pytest.fixture
+def served():
+    """A socket where metrics are served until the test ends."""
+    with short_folder() as folder:
+        stop = serve_metrics(str(folder / "m.sock"), CollectorRegistry())
+        yield folder / "m.sock"
+        stop()
+        assert not (folder / "m.sock").exists()
+
+
+def connected(path):
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(20)
+    connection.connect(str(path))
+    return connection
+
+
+def test_who_goes_away_early_leaves_no_words(served, capfd, monkeypatch):
+    failed = threading.Event()
+
+    def answer(_handler):
+        failed.set()
+        raise BrokenPipeError
+
+    monkeypatch.setattr(WSGIRequestHandler, "handle", answer)
+    with connected(served) as connection, suppress(ConnectionError):
+        connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        assert connection.recv(1) == b""
+    assert failed.wait(60)
+    monkeypatch.undo()
+    assert read(served) == {}
+    assert capfd.readouterr().err == ""
+
+
+def test_a_failure_is_for_the_log(served, caplog, monkeypatch):
+    monkeypatch.setattr(WSGIRequestHandler, "handle", lambda _: 1 / 0)
+    with connected(served) as connection, suppress(ConnectionError):
+        connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        assert connection.recv(1) == b""
+    eventually(lambda: "a request for metrics failed" in caplog.text)
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_many_may_come_at_once_and_who_is_silent_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(module, "_PATIENCE", 0.1)
+    with short_folder() as folder:
+        stop = serve_metrics(str(folder / "m.sock"), CollectorRegistry())
+        silent = [connected(folder / "m.sock") for _ in range(40)]
+        assert [one.recv(1) for one in silent] == [b""] * 40
+        for one in silent:
+            one.close()
+        stop()
+
+
+def test_so_many_connections_are_answered_and_no_more():
+    """Each takes a thread, however many come to a port that everybody on the machine reaches."""
+    with short_folder() as folder:
+        stop = serve_metrics(str(folder / "m.sock"), CollectorRegistry())
+        silent = [connected(folder / "m.sock") for _ in range(module._AT_ONCE)]
+        for one in silent:
+            one.sendall(b"G")
+        with connected(folder / "m.sock") as more:
+            assert more.recv(1) == b""
+        for one in silent:
+            one.close()
+
+        def is_answered():
+            with suppress(ConnectionError):
+                return read(folder / "m.sock") == {}
+            return False
+
+        eventually(is_answered)
+        stop()
+
+
+def test_who_sends_little_by_little_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(module, "_PATIENCE", 0.2)
+    with short_folder() as folder:
+        stop = serve_metrics(str(folder / "m.sock"), CollectorRegistry())
+        with connected(folder / "m.sock") as slow, suppress(ConnectionError):
+            for _ in range(1000):
+                slow.sendall(b"G")
+                time.sleep(0.05)
+            pytest.fail("a thousand letters were waited for")
+        stop()

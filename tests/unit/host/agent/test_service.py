@@ -1,0 +1,486 @@
+"""Requests are carried out step by step: nobody is told before it is written, and who fails leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import leasing
+from alignup.errors import AllocationError
+from alignup.host.agent.service import Observer, PluginCalls, Service
+from alignup.host.device_plugins.answer import DeviceAnswer
+from alignup.host.leases.agent_messages import (
+    Ask,
+    Cut,
+    Done,
+    Failed,
+    GiveBack,
+    Grant,
+    Leases,
+    List,
+    Parts,
+    Refused,
+    Release,
+)
+from alignup.host.leases.ledger import Ledger, Limits
+from alignup.host.leases.request import Question
+from alignup.host.processes.cgroups import Enclosures
+from alignup.host.processes.identity import identify
+from alignup.host.processes.watch import ProcessWatch
+from alignup.machine.device_inventory import Device
+from fake_plugins import LONG
+
+NIC = "example.com/nic"
+ANN, BOB = 1000, 1001
+ME = identify(os.getpid())
+
+
+class Journal:
+    """Writes when it is told to."""
+
+    def __init__(self):
+        self.entries = []
+        self.told = []
+        self.is_slow = False
+
+    def append(self, entries, tell=lambda: None, failed=lambda _: None):  # noqa: ARG002
+        self.entries += entries
+        self.told.append(tell)
+        if not self.is_slow:
+            self.write()
+
+    def write(self):
+        told, self.told = self.told, []
+        for tell in told:
+            tell()
+
+    def kinds(self):
+        return [type(entry).__name__ for entry in self.entries]
+
+
+class Plugins(PluginCalls):
+    """Plugins whose calls take until they are let go."""
+
+    def __init__(self):
+        self.calls = []
+        self.goes_on = threading.Event()
+        self.goes_on.set()
+        self.failure = None
+        self.answers = iter(())
+
+    def has(self, resource):
+        return resource == NIC
+
+    async def prefer(self, question):
+        self.calls.append(question)
+        return next(self.answers, question.available[-question.size :])
+
+    async def allocate(self, devices):
+        self.calls.append(dict(devices))
+        assert await asyncio.to_thread(self.goes_on.wait, LONG)
+        if self.failure is not None:
+            raise self.failure
+        return DeviceAnswer({"NICS": ",".join(devices[NIC])})
+
+
+class Measured(Observer):
+    """Keeps what it is told."""
+
+    def __init__(self):
+        self.told = []
+
+    def admitted(self, lease, seconds):  # noqa: ARG002
+        self.told.append(("admitted", lease.id))
+
+    def refused(self, reason, seconds):  # noqa: ARG002
+        self.told.append(("refused", reason))
+
+    def waited(self, seconds):  # noqa: ARG002
+        self.told.append(("waited",))
+
+
+class Caller:
+    def __init__(self, uid):
+        self.uid = uid
+
+    def is_elsewhere(self):
+        return False
+
+
+class Agent:
+    """A service with everything that it needs."""
+
+    def __init__(self, site=None):
+        self.ledger = Ledger(site or leasing.site(), Limits(), 500)
+        self.journal, self.plugins, self.observer = Journal(), Plugins(), Measured()
+        self.enclosures = Enclosures(None)
+        self.service = Service(
+            self.ledger,
+            self.journal,
+            site or leasing.site(),
+            Path("/leases.json"),
+            self.plugins,
+            self.observer,
+            self.enclosures,
+        )
+        self.service.watch = ProcessWatch(self.service.ended)
+
+    def nics(self, *ids, has_preferences=False):
+        devices = [Device(one, (index % 2,)) for index, one in enumerate(ids)]
+        self.ledger.update(NIC, devices, has_preferences=has_preferences)
+
+    def send(self, request, uid=0):
+        """Carry out a request; return its replies, which come into the list, and how to give it up."""
+        replies = []
+        return replies, self.service.handle(request, Caller(uid), replies.append)
+
+
+@asynccontextmanager
+async def agent(site=None):
+    made = Agent(site)
+    try:
+        yield made
+    finally:
+        await made.service.close()
+        made.service.watch.close()
+        made.enclosures.close()
+
+
+async def until(wanted):
+    for _ in range(int(LONG * 1000)):
+        if wanted():
+            return
+        await asyncio.sleep(0.001)
+    pytest.fail("it never came")
+
+
+def ask(number=0, **wishes):
+    return Ask(f"{number:016}", ME, "c", "stem", **wishes)
+
+
+def test_nobody_is_told_before_it_is_written():
+    async def work():
+        async with agent() as one:
+            one.journal.is_slow = True
+            granted, _ = one.send(ask(cpus=2))
+            assert (granted, one.journal.kinds()) == ([], ["Given"])
+            one.journal.write()
+            assert isinstance(granted[0], Grant)
+            back, _ = one.send(GiveBack(f"{0:016}"))
+            assert (back, one.journal.kinds()) == ([], ["Given", "Freed"])
+            one.journal.write()
+            assert back[0].lease.id == granted[0].lease.id
+            assert one.observer.told == [("admitted", granted[0].lease.id)]
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "place"),
+    [
+        ({"part": (9, 3)}, "part"),
+        ({"part": (-1, 8)}, "part"),
+        ({"stem": "a\n\x1b[2Jb"}, "stem"),
+        ({"stem": ""}, "stem"),
+        ({"id": 16 * "é"}, "the request"),
+    ],
+)
+def test_what_no_command_asks_for_is_refused_in_words(wrong, place, caplog):
+    async def work():
+        async with agent() as one:
+            (failed,) = one.send(msgspec.structs.replace(ask(cpus=1), **wrong))[0]
+            assert isinstance(failed, Failed)
+            assert failed.detail.endswith(f" at {place}")
+            (failed,) = one.send(Cut(2, cpus_per_part=-7))[0]
+            assert "got -7 at the split" in failed.detail
+            assert one.ledger.leases == {}
+
+    asyncio.run(work())
+    assert caplog.text == ""
+
+
+def test_users_give_back_and_release_what_is_theirs():
+    async def work():
+        async with agent() as one:
+            one.send(ask(1, cpus=2, name="n"))
+            for request in (GiveBack(f"{1:016}"), GiveBack("none")):
+                assert one.send(request, ANN)[0] == [Done()]
+            (refused,) = one.send(Release("n", force=True), ANN)[0]
+            assert "no lease has the name 'n'" in refused.detail
+            (refused,) = one.send(Release("n"))[0]
+            assert f"held by pid {os.getpid()}, which is running; --force" in refused.detail
+            assert [type(reply) for reply in one.send(List(), ANN)[0]] == [Leases]
+            assert one.send(Release("n", force=True))[0][0].lease.name == "n"
+            assert one.ledger.leases == {}
+
+    asyncio.run(work())
+
+
+def test_the_machine_is_cut():
+    async def work():
+        async with agent() as one:
+            (parts,) = one.send(Cut(2))[0]
+            assert isinstance(parts, Parts)
+            assert [part.rank for part in parts.parts] == [0, 1]
+            assert isinstance(one.send(Cut(1000))[0][0], Failed)
+
+    asyncio.run(work())
+
+
+def test_plugins_are_asked_what_they_prefer_until_they_have_said_it():
+    async def work():
+        async with agent() as one:
+            one.nics("a", "b", "c", "d", has_preferences=True)
+            replies, _ = one.send(ask(devices={NIC: 1}))
+            await until(lambda: replies)
+            (question, allocated) = one.plugins.calls
+            assert isinstance(question, Question)
+            assert allocated == {NIC: (question.available[-1],)}
+            assert replies[0].lease.devices == allocated
+            assert replies[0].lease.answer == DeviceAnswer({"NICS": question.available[-1]})
+
+    asyncio.run(work())
+
+
+def test_a_plugin_that_is_asked_for_ever_refuses():
+    """Its devices change at each look."""
+
+    async def work():
+        async with agent() as one:
+            names = "abcd"
+            one.nics(*names, has_preferences=True)
+            real = one.plugins.prefer
+
+            async def changing(question):
+                number = len(one.plugins.calls)
+                one.nics(*(f"{name}{number}" for name in names), has_preferences=True)
+                return await real(question)
+
+            one.plugins.prefer = changing
+            replies, _ = one.send(ask(devices={NIC: 1}))
+            await until(lambda: replies)
+            assert len(one.plugins.calls) == 16
+            assert "the device list kept changing" in replies[0].detail
+            assert one.ledger.leases == {}
+
+    asyncio.run(work())
+
+
+def test_a_plugin_that_fails_leaves_nothing_behind():
+    async def work():
+        async with agent() as one:
+            one.nics("a")
+            one.plugins.failure = AllocationError("the plugin has no mind to")
+            replies, _ = one.send(ask(devices={NIC: 1}, cpus=16))
+            await until(lambda: replies)
+            assert replies == [Refused("the plugin has no mind to", "UnexpectedAdmissionError")]
+            assert (one.ledger.leases, one.journal.entries) == ({}, [])
+            assert isinstance(one.send(ask(1, cpus=16))[0][0], Grant)
+
+    asyncio.run(work())
+
+
+def test_nobody_waits_for_a_plugin_but_who_asks_for_its_devices():
+    """What is set aside for them is not given to others meanwhile."""
+
+    async def work():
+        async with agent() as one:
+            one.nics("a", "b")
+            one.plugins.goes_on.clear()
+            slow, _ = one.send(ask(0, devices={NIC: 1}, cpus=8))
+            await until(lambda: one.plugins.calls)
+            assert isinstance(one.send(ask(1, cpus=8))[0][0], Grant)
+            assert isinstance(one.send(ask(2, cpus=1))[0][0], Refused)
+            assert slow == []
+            one.plugins.goes_on.set()
+            await until(lambda: slow)
+            assert isinstance(slow[0], Grant)
+
+    asyncio.run(work())
+
+
+def test_who_goes_away_while_a_plugin_allocates_gets_nothing():
+    async def work():
+        async with agent() as one:
+            one.nics("a")
+            one.plugins.goes_on.clear()
+            replies, give_up = one.send(ask(devices={NIC: 1}, cpus=16))
+            await until(lambda: one.plugins.calls)
+            give_up()
+            await until(lambda: not one.ledger.leases)
+            one.plugins.goes_on.set()
+            assert (replies, one.journal.kinds()) == ([], [])
+            assert isinstance(one.send(ask(1, cpus=16))[0][0], Grant)
+
+    asyncio.run(work())
+
+
+def test_a_lease_that_is_given_back_while_a_plugin_allocates_is_not_made():
+    async def work():
+        async with agent() as one:
+            one.nics("a")
+            one.plugins.goes_on.clear()
+            replies, _ = one.send(ask(devices={NIC: 1}))
+            await until(lambda: one.plugins.calls)
+            one.send(GiveBack(f"{0:016}"))
+            one.plugins.goes_on.set()
+            await until(lambda: replies)
+            assert "the process exited before its lease was granted" in replies[0].detail
+            assert one.ledger.leases == {}
+
+    asyncio.run(work())
+
+
+def test_those_who_wait_are_served_in_order_and_told_how_long():
+    async def work():
+        async with agent() as one:
+            one.send(ask(0, cpus=16))
+            first, _ = one.send(ask(1, cpus=16, wait=-1.0))
+            second, _ = one.send(ask(2, cpus=1, wait=LONG))
+            hasty, _ = one.send(ask(3, cpus=1, wait=0.01))
+            await until(lambda: hasty)
+            assert "(waited for 0.01 s)" in hasty[0].detail
+            assert len(one.ledger.waiting) == 2
+            one.send(GiveBack(f"{0:016}"))
+            await until(lambda: first)
+            assert (second, len(one.ledger.waiting)) == ([], 1)
+            one.send(GiveBack(f"{1:016}"))
+            await until(lambda: second)
+            assert one.ledger.waiting == ()
+            assert ("waited",) in one.observer.told
+            # on a busy machine the hasty one need not get as far as the queue
+            assert one.journal.kinds().count("Joined") == one.journal.kinds().count("Left") >= 2
+
+    asyncio.run(work())
+
+
+def test_the_end_of_an_agent_keeps_the_places_of_those_who_wait():
+    """The next one gives them a while to come back."""
+
+    async def work():
+        async with agent() as one:
+            one.send(ask(0, cpus=16))
+            one.send(ask(1, cpus=1, wait=-1.0))
+            await until(lambda: one.ledger.waiting)
+            await one.service.close()
+            assert "Left" not in one.journal.kinds()
+            one.service._turns.clear()
+            one.service.drop_waiters()
+            assert one.journal.kinds()[-1] == "Left"
+            assert one.ledger.waiting == ()
+
+    asyncio.run(work())
+
+
+def test_what_ends_with_the_agent_is_written_down():
+    """Its cgroup stays for the next one, which cannot be removed any more."""
+
+    async def work():
+        async with agent() as one:
+            lease = one.send(ask(cpus=2))[0][0].lease
+            one.ledger._leases[lease.id] = msgspec.structs.replace(lease, cgroup="/no/such")
+            one.enclosures.close()
+            one.enclosures = Enclosures(None)  # to be closed
+            one.service.ended(lease.id)
+            assert one.journal.kinds() == ["Given", "Freed"]
+
+    asyncio.run(work())
+
+
+def test_an_end_is_written_down_before_its_cgroup_is_touched():
+    async def work():
+        async with agent() as one:
+            seen = []
+            one.enclosures.discard = lambda _cgroup: seen.append(one.journal.kinds()[-1])
+            for number in range(2):
+                one.send(ask(number, cpus=2))
+            one.service.ended(f"{0:016}")
+            one.send(GiveBack(f"{1:016}"))
+            assert seen == ["Freed", "Freed"]
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("wishes", [{}, {"wait": LONG}, {"keeper": ME}])
+def test_a_lease_whose_holder_cannot_be_told_is_not_given(wishes):
+    """As where CUDA has no number for its GPU: nothing stays held, and there is a reply."""
+    site = leasing.site(devices={leasing.GPU: [{"id": "0000:ff:00.0", "numa": [0]}]})
+
+    async def enclose(*_):
+        return "its cgroup"
+
+    async def work():
+        async with agent(site) as one:
+            discarded = []
+            one.enclosures.takes = lambda **_: True
+            one.enclosures.enclose, one.enclosures.discard = enclose, discarded.append
+            replies, _ = one.send(ask(devices={leasing.GPU: 1}, cpus=16, **wishes))
+            await until(lambda: replies)
+            assert [type(reply) for reply in replies] == [Failed]
+            assert "a GPU that CUDA can number, got '0000:ff:00.0'" in replies[0].detail
+            assert (one.ledger.leases, len(one.service.watch), one.observer.told) == ({}, 0, [])
+            assert ("its cgroup" in discarded) == ("keeper" in wishes)
+            assert isinstance(one.send(ask(1, cpus=16))[0][0], Grant)
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("wait", [0.0, LONG])
+def test_a_lease_that_cannot_be_told_of_ends(wait, caplog):
+    """The journal says so, whichever step failed; one that was never in it is none to the next agent."""
+
+    async def work():
+        async with agent() as one:
+            one.observer.admitted = lambda *_: 1 / 0
+            replies, _ = one.send(ask(cpus=16, wait=wait))
+            await until(lambda: replies)
+            assert [type(reply) for reply in replies] == [Failed]
+            assert (one.ledger.leases, len(one.service.watch)) == ({}, 0)
+            assert one.journal.kinds() == ["Given", "Freed"]
+
+    asyncio.run(work())
+    assert "ZeroDivisionError" in caplog.text
+
+
+@pytest.mark.parametrize("wait", [0.0, LONG])
+def test_a_mistake_of_ours_is_one_requests_only(monkeypatch, caplog, wait):
+    async def work():
+        async with agent() as one:
+            with monkeypatch.context() as patched:
+                patched.setattr(Ledger, "ask", lambda *_: 1 / 0)
+                replies, _ = one.send(ask(cpus=1, wait=wait, devices={}))
+                await until(lambda: replies)
+            assert "the agent failed: see its log" in replies[0].detail
+            assert isinstance(one.send(ask(1, cpus=16))[0][0], Grant)
+
+    asyncio.run(work())
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_whole_cores_are_held_for_commands_that_run_on_one_cpu_of_each():
+    async def work():
+        async with agent(replace(leasing.site(), idle_siblings=True)) as one:
+            granted, _ = one.send(ask(cpus=2))
+            assert (str(granted[0].lease.cpus), str(one.ledger.leases[f"{0:016}"].cpus)) == ("0-1", "0-1,8-9")
+            cut, _ = one.send(Cut(4))
+            assert [str(part.cpus) for part in cut[0].parts] == ["0-1", "2-3", "4-5", "6-7"]
+            rest, _ = one.send(ask(1, part=(3, 4), wait=0.0))
+            assert str(rest[0].lease.cpus) == "6-7"
+
+    asyncio.run(work())
+
+
+def test_the_agent_lays_out_parts_as_it_was_told():
+    async def work():
+        async with agent(replace(leasing.site(), layout="numa")) as one:
+            cut, _ = one.send(Cut(4))
+            assert [part.numa_nodes for part in cut[0].parts] == [(0,), (1,), (0,), (1,)]
+
+    asyncio.run(work())

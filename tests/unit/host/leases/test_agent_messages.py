@@ -1,0 +1,121 @@
+"""Messages are framed, bounded and typed; what they say comes through."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import leasing
+from alignup.errors import InputError
+from alignup.host.device_plugins.answer import DeviceAnswer, DeviceNode, Mount
+from alignup.host.leases.agent_messages import (
+    HEADER,
+    LARGEST_REQUEST,
+    Ask,
+    Cut,
+    Done,
+    Failed,
+    GiveBack,
+    Grant,
+    KnownLease,
+    KnownPart,
+    Leases,
+    List,
+    Parts,
+    Refused,
+    Release,
+    decode_reply,
+    decode_request,
+    frame,
+    length_of,
+)
+from alignup.host.leases.record import MachineIdentity, MemoryShare
+from alignup.host.processes.identity import identify
+from alignup.machine.cpuset import CPUSet
+
+ME = identify(os.getpid())
+LEASE = leasing.record(
+    cpus=CPUSet.parse("0-3,9"),
+    memory=(MemoryShare(1, "memory", 1 << 40),),
+    devices={leasing.GPU: ("gpu0",)},
+    keeper=ME,
+    uid=1000,
+    answer=DeviceAnswer({"A": "ä"}, (Mount("/c", "/h", True),), (DeviceNode("/d", "/d", "rw"),)),
+    cgroup="/sys/fs/cgroup/x",
+)
+MACHINE = MachineIdentity("f", "8 CPUs")
+REQUESTS = [
+    Ask("0" * 16, ME, "train", "train"),
+    Ask("0" * 16, ME, "c", "s", ME, 4, 1 << 40, {leasing.GPU: 2}, "none", "n", (1, 8), "1.33", -1.0),
+    GiveBack("x"),
+    Release("x", force=True),
+    List(),
+    Cut(8, 2, {leasing.GPU: 1}),
+]
+REPLIES = [
+    Grant(LEASE, MACHINE, "/leases.json", (0, 1), True, {"CUDA_VISIBLE_DEVICES": "0"}),
+    Refused("no", "TopologyAffinityError"),
+    Failed("no"),
+    Done(),
+    Done(LEASE),
+    Leases((KnownLease(LEASE, "running"),)),
+    Parts((KnownPart(0, CPUSet([1]), (0,), ((0, 5),), {leasing.GPU: ("gpu0",)}, {}),)),
+]
+
+
+def body(message):
+    data = frame(message)
+    assert length_of(data, LARGEST_REQUEST) == len(data) - HEADER
+    return data[HEADER:]
+
+
+@pytest.mark.parametrize("message", REQUESTS)
+def test_requests_come_through(message):
+    assert decode_request(body(message)) == message
+
+
+@pytest.mark.parametrize("message", REPLIES)
+def test_replies_come_through(message):
+    assert decode_reply(body(message)) == message
+
+
+@pytest.mark.parametrize("message", REQUESTS)
+def test_a_request_is_no_reply(message):
+    with pytest.raises(InputError, match="expected a reply of the agent"):
+        decode_reply(body(message))
+
+
+def test_what_later_releases_add_is_passed_over():
+    """An agent and its commands are not upgraded at one moment."""
+    text = body(List()).replace(b"}", b',"colour":"red"}')
+    assert decode_request(text) == List()
+
+
+@given(st.binary(max_size=200))
+def test_whatever_comes_is_a_message_or_an_error_of_input(text):
+    for decode in (decode_request, decode_reply):
+        with suppress(InputError):
+            decode(text)
+
+
+@pytest.mark.parametrize(
+    "text", [b'{"type":"list"' + b"[" * 60000, b'{"type":"ask"}', b'{"type":"cut","parts":"two"}', b"\xff", b""]
+)
+def test_what_is_none_is_an_error(text):
+    with pytest.raises(InputError, match="expected a request to the agent, got "):
+        decode_request(text)
+
+
+def test_what_no_message_can_hold_is_an_error():
+    with pytest.raises(InputError, match="expected text of UTF-8"):
+        frame(Release("\udcff"))
+
+
+def test_a_message_has_a_largest_length():
+    assert length_of((5).to_bytes(HEADER, "big") + b"more", 5) == 5
+    with pytest.raises(InputError, match="expected up to 5 bytes, got 6"):
+        length_of((6).to_bytes(HEADER, "big"), 5)

@@ -1,0 +1,147 @@
+"""The machine that work is placed on."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import pytest
+
+import leasing
+from alignup.errors import InputError
+from alignup.host.leases import local_machine as module
+from alignup.host.leases.local_machine import fingerprint, load_site, reachable
+from alignup.machine import nvidia
+from alignup.machine.cpuset import CPUSet
+from alignup.machine.device_inventory import Device
+from alignup.machine.machine import Machine, PciDevice
+
+
+def test_the_machine_at_hand_is_cut_to_what_may_be_used():
+    """A process that may use one CPU gets no other."""
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(before)})
+        site = load_site()
+    finally:
+        os.sched_setaffinity(0, before)
+    assert site.is_here
+    assert list(CPUSet.from_int(site.machine.cpus)) == [min(before)]
+
+
+def test_cpus_and_memory_out_of_reach_are_cut():
+    """Nodes stay, so that masks mean the same."""
+    machine = leasing.machine()
+
+    cut = reachable(machine, 0b10011, 0b10)
+
+    assert [[core.cpus for core in node.cores] for node in cut.numa_nodes] == [[(0,), (1,)], [(4,)]]
+    assert [node.memory for node in cut.numa_nodes] == [0, 16 * leasing.GI]
+    assert reachable(machine, -1, -1) is machine
+    with pytest.raises(InputError, match="may use CPUs 99 only"):
+        reachable(machine, 1 << 99, -1)
+
+
+def test_the_kernel_may_not_tell_about_memory(tmp_path):
+    """Then all of it counts as allowed."""
+    (tmp_path / "status").write_text("Name:\tx\nMems_allowed_list:\t0,2-3\n")
+    assert module._allowed_memory_nodes(str(tmp_path / "status")) == 0b1101
+    (tmp_path / "status").write_text("Name:\tx\n")
+    assert module._allowed_memory_nodes(str(tmp_path / "status")) == -1
+    assert module._allowed_memory_nodes(str(tmp_path / "none")) == -1
+
+
+def test_a_catalog_machine_brings_its_devices():
+    """It is not the machine at hand."""
+    site = load_site("dgx-h100", resources=[leasing.GPU])
+    assert not site.is_here
+    assert [device.id for device in site.inventory[leasing.GPU]] == [f"gpu{i}" for i in range(8)]
+    assert load_site("dgx-h100").inventory == {}
+
+
+def test_a_record_is_a_machine():
+    """With an inventory of one's own; two of these are equal only if they are."""
+    machine = leasing.machine()
+    site = load_site(machine, resources=[leasing.GPU], devices=leasing.GPUS)
+    assert site.machine == machine
+    assert len(site.inventory[leasing.GPU]) == 4
+    assert site.identity == load_site(machine).identity
+    assert site.identity.description == "16 CPUs, 2 NUMA nodes"
+    assert site.identity.fingerprint != fingerprint(leasing.machine(cores=5), is_here=False)
+
+
+def test_the_machine_at_hand_goes_by_its_host(monkeypatch):
+    """CPUs come and go; without a host's identity it goes by its CPUs, not its memory."""
+    one, more = leasing.machine(), leasing.machine(memory=17 * leasing.GI)
+    monkeypatch.setattr(module, "host_identity", lambda: "h")
+    assert fingerprint(one, is_here=True) == "host h"
+    monkeypatch.setattr(module, "host_identity", lambda: "")
+    assert fingerprint(one, is_here=True) == fingerprint(more, is_here=True)
+    assert fingerprint(one, is_here=False) != fingerprint(more, is_here=False)
+
+
+def test_pci_devices_can_be_chosen():
+    """By vendor and device."""
+    data = leasing.machine().to_dict()
+    data["pciDevices"] = [
+        {"address": "0000:01:00.0", "class": "0302", "vendor": "10de", "device": "2330", "numaNode": 1}
+    ]
+    site = load_site(Machine.from_dict(data), resources=["x/y"], selectors=["x/y=10de:*"])
+    (device,) = site.inventory["x/y"]
+    assert (device.id, device.numa_nodes) == ("0000:01:00.0", (1,))
+    assert isinstance(site.machine.pci_devices[0], PciDevice)
+
+
+def test_devices_on_nodes_without_cpus_are_near_the_closest_ones_with_cpus():
+    """As on machines whose GPUs are nodes of their own."""
+    data = leasing.machine(nodes=3).to_dict()
+    data["numaNodes"][2]["cores"] = []
+    devices = {"x/y": [{"id": "a", "numa": [2]}, {"id": "b", "numa": None}]}
+    site = load_site(Machine.from_dict(data), resources=["x/y"], devices=devices)
+    assert [device.numa_nodes for device in site.inventory["x/y"]] == [(1,), None]
+
+
+def test_the_driver_is_asked_for_gpus_that_nobody_else_knows(monkeypatch):
+    """On the machine at hand only, and only if they are wanted."""
+    asked = []
+
+    def read_gpus(machine):
+        asked.append(machine)
+        return nvidia.GpuInventory({leasing.GPU: (Device("GPU-1", None),)}, {leasing.GPU: (("GPU-1",),)})
+
+    monkeypatch.setattr(nvidia, "read_gpus", read_gpus)
+    load_site()
+    load_site(resources=[leasing.GPU], devices={leasing.GPU: []})
+    assert not asked
+    site = load_site(resources=[leasing.GPU])
+    assert [device.id for device in site.inventory[leasing.GPU]] == ["GPU-1"]
+    assert site.preferred_sets == {leasing.GPU: (("GPU-1",),)}
+
+
+def test_all_resources_can_be_had_where_nvidias_library_is_not(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    told = []
+    inventory = load_site(all_resources=True, tell=told.append).inventory
+    assert leasing.GPU not in inventory
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"resources": ["x/y"]}, "one that --device-resource"),
+        ({"resources": ["x/y"], "devices": {"a/b": []}}, "one of a/b, got 'x/y'"),
+        ({"devices": [1]}, "a mapping of resources"),
+    ],
+)
+def test_resources_that_are_not_there_are_refused(arguments, message):
+    """The message says what there is."""
+    with pytest.raises(InputError, match=message):
+        load_site(leasing.machine(), **arguments)
+
+
+def test_a_file_is_a_machine(tmp_path):
+    """As with every other subcommand."""
+    path = tmp_path / "m.json"
+    path.write_text(json.dumps(leasing.machine().to_dict()))
+    assert load_site(str(path)).machine == leasing.machine()

@@ -1,0 +1,201 @@
+"""What a request gets, given what others hold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import leasing
+from alignup.errors import AllocationError, InputError
+from alignup.host.leases.record import MemoryShare
+from alignup.host.leases.request import PartOf, make_request
+from alignup.host.processes.identity import identify
+from alignup.machine.machine import Machine
+from leasing import Placer
+from strategies import examples
+
+GI = leasing.GI
+SITE = leasing.site()
+ME = identify(1)
+
+
+def place(request, leases=(), site=SITE):
+    return Placer(site, request).place(ME, "new", "a command", tuple(leases))
+
+
+def test_cpus_memory_and_devices_are_aligned():
+    """All of one node, where one has them all."""
+    got = place(make_request(cpus=4, memory="4Gi", devices={leasing.GPU: 2}))
+
+    assert (got.name, got.process, got.command, got.policy) == ("new", ME, "a command", "best-effort")
+    assert (str(got.cpus), got.numa_nodes) == ("0-1,8-9", (0,))
+    assert got.memory == (MemoryShare(0, "memory", 4 * GI),)
+    assert got.devices == {leasing.GPU: ("gpu0", "gpu1")}
+
+
+def test_what_others_hold_is_not_given_again():
+    """CPUs, memory and devices."""
+    first = place(make_request(cpus=6, memory="12Gi", devices={leasing.GPU: 1}))
+    second = place(make_request(cpus=4, memory="8Gi", devices={leasing.GPU: 1}), [first])
+
+    assert second.numa_nodes == (1,)
+    assert not first.cpus & second.cpus
+    assert second.devices == {leasing.GPU: ("gpu2",)}
+
+
+def test_an_empty_request_gets_nothing():
+    """And is none the worse for it."""
+    got = place(make_request())
+    assert (str(got.cpus), got.numa_nodes, got.memory, got.devices) == ("", (), (), {})
+
+
+def test_devices_alone_say_which_nodes_they_are_near_to():
+    """There is nothing else to go by."""
+    assert place(make_request(devices={leasing.GPU: 3})).numa_nodes == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("wishes", "why"),
+    [
+        ({"cpus": 11}, "11 asked, 10 free: 2 on NUMA node 0, 8 on NUMA node 1; held now: new (pid 1)"),
+        ({"cpus": 9, "policy": "single-numa-node"}, "policy single-numa-node: "),
+        ({"cpus": 4, "devices": {leasing.GPU: 2}, "policy": "restricted"}, ""),
+        ({"devices": {leasing.GPU: 5}}, "5 asked, 4 free"),
+        ({"memory": "40Gi"}, "memory 40Gi asked"),
+    ],
+)
+def test_a_refusal_says_why_and_who_has_it(wishes, why):
+    """In one sentence."""
+    held = place(make_request(cpus=6))
+    if not why:
+        place(make_request(**wishes), [held])
+        return
+    with pytest.raises(AllocationError) as caught:
+        place(make_request(**wishes), [held])
+    assert why in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_nobody_is_named_where_nobody_holds_anything():
+    """The machine is too small, that is all."""
+    with pytest.raises(AllocationError) as caught:
+        place(make_request(cpus=17))
+    assert str(caught.value) == "too few CPUs are free: 17 asked, 16 free: 8 on NUMA node 0, 8 on NUMA node 1"
+
+
+def test_nodes_without_memory_to_use_give_none():
+    """The message is about the argument."""
+    with pytest.raises(InputError, match="at memory"):
+        place(make_request(memory=1), site=leasing.site(leasing.machine(memory=0), {}))
+
+
+def test_a_device_by_another_name_is_not_given():
+    """It might be one that somebody has."""
+    held = msgspec.structs.replace(place(make_request()), devices={leasing.GPU: ("0000:01:00.0",)})
+    with pytest.raises(InputError, match=r"lease 'new' has them \(0000:01:00.0\), got others"):
+        place(make_request(devices={leasing.GPU: 1}), [held])
+    assert place(make_request(cpus=1), [held]).cpus == {0}
+
+
+def test_sets_that_belong_together_are_given_together():
+    """Where there is a choice."""
+    site = leasing.site(
+        devices={leasing.GPU: [{"id": f"g{i}", "numa": [0]} for i in range(4)]},
+        preferred_sets={leasing.GPU: [["g1", "g3"]], "other": [["x"]]},
+    )
+    assert place(make_request(devices={leasing.GPU: 2}), site=site).devices == {leasing.GPU: ("g1", "g3")}
+
+
+def test_machines_of_many_nodes_and_without_distances_will_do():
+    """Placing has no limit of eight nodes."""
+    data = leasing.machine(nodes=12, cores=1).to_dict()
+    for node in data["numaNodes"]:
+        del node["distances"]
+
+    assert place(make_request(cpus=2, policy="restricted"), site=leasing.site(Machine.from_dict(data), {}))
+
+
+def part(rank, parts=2, **wishes):
+    return make_request(part=PartOf(rank, parts), **wishes)
+
+
+def test_a_part_is_the_same_whoever_else_is_there():
+    """Each rank can work it out for itself."""
+    first = place(part(0, devices={leasing.GPU: 2}, memory="8Gi"))
+    second = place(part(1, devices={leasing.GPU: 2}, memory="8Gi"), [first])
+
+    assert (str(first.cpus), str(second.cpus)) == ("0-3,8-11", "4-7,12-15")
+    assert second.devices == {leasing.GPU: ("gpu2", "gpu3")}
+    assert second.memory == (MemoryShare(1, "memory", 8 * GI),)
+    assert second.numa_nodes == (1,)
+
+
+def test_the_memory_of_a_part_is_of_its_nodes_by_whatever_numbers_they_have():
+    site = leasing.site(leasing.machine(ids=(0, 3)), {})
+    got = place(part(1, memory="8Gi"), site=site)
+    assert (got.memory, got.numa_nodes) == ((MemoryShare(3, "memory", 8 * GI),), (3,))
+
+
+def test_a_part_of_which_somebody_has_something_is_refused():
+    """CPUs, devices or memory."""
+    held = place(make_request(cpus=1))
+    with pytest.raises(AllocationError, match=r"part 0 .* is not free: CPUs 0 are in use by 'new'; held now: new"):
+        place(part(0), [held])
+    held = place(make_request(devices={leasing.GPU: 1}))
+    with pytest.raises(AllocationError, match=r"nvidia.com/gpu gpu0 in use by 'new'"):
+        place(part(0, devices={leasing.GPU: 1}), [held])
+    held = place(make_request(memory="10Gi"))
+    with pytest.raises(AllocationError, match="memory"):
+        place(part(0, memory="10Gi"), [held])
+
+
+def test_parts_that_cannot_be_are_refused():
+    """The machine has 16 CPUs."""
+    with pytest.raises(InputError, match="16 CPUs"):
+        place(part(0, 17))
+
+
+wishes = st.fixed_dictionaries(
+    {
+        "cpus": st.integers(0, 7),
+        "memory": st.integers(0, 12).map(lambda size: size * GI),
+        "devices": st.integers(0, 2).map(lambda count: {leasing.GPU: count}),
+        "policy": st.sampled_from(["none", "best-effort", "restricted", "single-numa-node"]),
+    }
+)
+
+
+@examples(60)
+@given(st.lists(st.tuples(wishes, st.booleans()), max_size=12))
+def test_nothing_is_ever_given_twice(steps):
+    """Whoever comes and goes; and each gets just what it asked for, or a sentence."""
+    leases = []
+    for number, (wish, leaves) in enumerate(steps):
+        try:
+            got = msgspec.structs.replace(place(make_request(**wish), leases), name=f"l{number}")
+        except AllocationError:
+            continue
+        assert len(got.cpus) == wish["cpus"]
+        assert sum(got.memory_sizes.values()) == wish["memory"]
+        assert sum(map(len, got.devices.values())) == wish["devices"][leasing.GPU]
+        leases.append(got)
+        cpus = [cpu for lease in leases for cpu in lease.cpus]
+        gpus = [gpu for lease in leases for ids in lease.devices.values() for gpu in ids]
+        assert len(set(cpus)) == len(cpus)
+        assert len(set(gpus)) == len(gpus)
+        for node in SITE.machine.numa_nodes:
+            shares = (share for lease in leases for share in lease.memory if share.numa_node == node.id)
+            assert sum(share.size for share in shares) <= node.memory
+        if leaves:
+            leases.pop(0)
+
+
+def test_what_is_held_on_cpus_that_are_gone_is_no_trouble():
+    """A CPU can be taken away while somebody has it."""
+    held = place(make_request(cpus=8))
+    smaller = replace(SITE, machine=leasing.machine(cores=3))
+    assert place(make_request(cpus=2), [held], smaller)

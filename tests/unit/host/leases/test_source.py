@@ -1,0 +1,200 @@
+"""Getting a lease and giving it back."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+import leasing
+from alignup.errors import AllocationError
+from alignup.host.leases.file import LeaseFile
+from alignup.host.leases.local_machine import reachable
+from alignup.host.leases.record import Waiter
+from alignup.host.leases.request import Claim, make_request
+from alignup.host.leases.source import acquire, give_back
+from alignup.host.processes.identity import identify
+
+
+@pytest.fixture
+def file(tmp_path):
+    return LeaseFile(tmp_path / "leases.json", pytest.fail)
+
+
+@pytest.fixture
+def other():
+    """A process that this one does not wait for."""
+    process = subprocess.Popen(["sleep", "1000"])  # noqa: S607  # a test
+    yield identify(process.pid)
+    process.kill()
+    process.wait()
+
+
+def get(file, request, wait=None, where=None, process=None, **fields):
+    claim = Claim(request, process or identify(os.getpid()), **{"command": "c", "name": "n", **fields})
+    return acquire(file, where or leasing.site(), claim, wait)
+
+
+def test_a_lease_is_in_the_file_until_it_is_given_back(file):
+    """Giving back twice is no error."""
+    lease = get(file, make_request(cpus=1))
+    assert file.read().leases == (lease,)
+    give_back(file, lease)
+    give_back(file, lease)
+    assert file.read().leases == ()
+
+
+def test_names_are_unique(file):
+    """A number makes them so; a wish that cannot be granted is refused."""
+    assert [get(file, make_request()).name for _ in range(3)] == ["n", "n-2", "n-3"]
+    assert get(file, make_request(name="mine")).name == "mine"
+    with pytest.raises(AllocationError, match=f"the name 'mine' is in use by process {os.getpid()}"):
+        get(file, make_request(name="mine"))
+
+
+def test_a_dead_process_is_in_nobodys_way(file):
+    """Neither its CPUs nor its name."""
+    lease = get(file, make_request(cpus=16, name="mine"))
+    dead = msgspec.structs.replace(lease, process=msgspec.structs.replace(lease.process, start_time=1))
+    with file.change() as change:
+        change.table = msgspec.structs.replace(change.table, leases=(dead,))
+    assert get(file, make_request(cpus=16, name="mine")).cpus == lease.cpus
+    assert len(file.read().leases) == 1
+
+
+def test_a_refusal_leaves_the_file_as_it_was(file):
+    """Nothing is half given."""
+    lease = get(file, make_request(cpus=10))
+    with pytest.raises(AllocationError):
+        get(file, make_request(cpus=7))
+    assert file.read().leases == (lease,)
+
+
+def test_the_lease_is_shown_before_it_is_in_the_file(file):
+    """Else it could be lost with the file in between."""
+    seen = []
+    lease = get(file, make_request(cpus=1), show=lambda lease, *_: seen.append((lease, file.read().leases)))
+    assert seen == [(lease, ())]
+
+
+def test_one_who_waits_gets_it_when_it_is_free(file):
+    """And not before."""
+    holder = get(file, make_request(cpus=16))
+    got = []
+    thread = threading.Thread(target=lambda: got.append(get(file, make_request(cpus=2), wait=60)))
+    thread.start()
+    until(lambda: len(file.read().waiting) == 1)
+    assert not got
+    give_back(file, holder)
+    thread.join()
+    assert file.read().leases == tuple(got)
+    assert file.read().waiting == ()
+
+
+def test_nobody_gets_past_one_who_waits_for_the_same(file, other):
+    """Who came first is served first, and who asks for something else is not kept waiting."""
+    holder = get(file, make_request(cpus=10), process=other)
+    order = []
+    threads = []
+    for number, cpus in enumerate((16, 1, 15)):
+        threads.append(
+            threading.Thread(
+                target=lambda cpus=cpus: order.append(get(file, make_request(cpus=cpus), wait=60)), daemon=True
+            )
+        )
+        threads[-1].start()
+        until(lambda number=number: len(file.read().waiting) == number + 1)
+    with pytest.raises(
+        AllocationError, match=f"earlier requests are waiting for the same resources: pid {os.getpid()}"
+    ):
+        get(file, make_request(cpus=1))
+    give_back(file, get(file, make_request(memory="1Gi")))
+    give_back(file, get(file, make_request(devices={leasing.GPU: 1})))
+    give_back(file, holder)
+    until(lambda: len(order) == 1)
+    give_back(file, order[0])  # the first has all
+    for thread in threads:
+        thread.join()
+    assert [len(lease.cpus) for lease in order][:1] == [16]
+    assert {len(lease.cpus) for lease in order[1:]} == {1, 15}
+
+
+def test_one_who_waits_gives_up_in_time(file):
+    """And leaves the queue."""
+    get(file, make_request(cpus=16))
+    with pytest.raises(AllocationError, match=r"too few CPUs are free: 1 asked, 0 free.* \(waited for 0.1 s\)"):
+        get(file, make_request(cpus=1), wait=0.1)
+    assert file.read().waiting == ()
+
+
+def test_nobody_waits_for_what_can_never_be_had(file):
+    """The refusal comes at once."""
+    with pytest.raises(AllocationError, match="too few CPUs are free: 17 asked, 16 free"):
+        get(file, make_request(cpus=17), wait=math.inf)
+    assert file.read().waiting == ()
+
+
+def test_an_affinity_mask_that_is_the_limit_is_named(file):
+    """It is not to be seen from the numbers."""
+    whole = leasing.machine()
+    cut = reachable(whole, cpus=0b1111, memory_nodes=-1)
+    where = replace(leasing.site(cut), whole=whole)
+    with pytest.raises(AllocationError, match=r"may use only CPUs 0-3 of 0-15, by its affinity mask"):
+        get(file, make_request(cpus=5), where=where)
+    with pytest.raises(AllocationError) as refused:
+        get(file, make_request(cpus=17), where=where)
+    assert "affinity" not in str(refused.value)
+
+
+def until(happened):
+    """Wait until something has happened."""
+    deadline = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+@contextmanager
+def one_who_waits(file, request):
+    """Somebody waits for what is not free, until all is given back."""
+    waiting = threading.Thread(target=get, args=(file, request, 60))
+    waiting.start()
+    until(lambda: len(file.read().waiting) == 1)
+    yield
+    with file.change() as change:
+        change.table = msgspec.structs.replace(change.table, leases=())
+    waiting.join()
+
+
+def test_who_holds_what_it_waits_for_is_in_nobodys_way(file):
+    """Its own lease does not end while it waits."""
+    get(file, make_request(cpus=1))
+    with one_who_waits(file, make_request(cpus=16)):
+        (waiter,) = file.read().waiting
+        assert (waiter.cpus, waiter.name, waiter.policy) == (16, "n", "best-effort")
+        assert (os.getpid(), identify(os.getpid()).start_time) in waiter.ancestors
+        assert len(get(file, make_request(cpus=15)).cpus) == 15
+
+
+def test_one_who_passes_does_not_delay_the_first(file, other):
+    """Whoever ends first."""
+    get(file, make_request(cpus=12), process=other)
+    with one_who_waits(file, make_request(cpus=10)):
+        with pytest.raises(AllocationError, match="earlier requests are waiting"):
+            get(file, make_request(cpus=7))
+        assert len(get(file, make_request(cpus=2)).cpus) == 2
+
+
+def test_a_queue_of_an_earlier_release_is_not_passed(file):
+    """It does not say what is asked for."""
+    leasing.put(file, waiting=[Waiter("1", identify(os.getpid()), ("cpu",))])
+    with pytest.raises(AllocationError, match=f"waiting for the same resources: pid {os.getpid()}"):
+        get(file, make_request(cpus=1))
+    get(file, make_request(memory="1Gi"))

@@ -1,0 +1,104 @@
+"""Each user's holdings are counted, and a lease that would be too much is refused."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import leasing
+from alignup.errors import AllocationError
+from alignup.host.leases.ledger import Limits, Users
+from alignup.host.leases.record import MemoryShare
+from alignup.machine.cpuset import CPUSet
+
+NIC = "example.com/nic"
+LEASES = st.fixed_dictionaries(
+    {
+        "cpus": st.frozensets(st.integers(0, 9)).map(CPUSet),
+        "memory": st.lists(st.integers(0, 5), max_size=2).map(
+            lambda sizes: tuple(MemoryShare(node, "memory", size) for node, size in enumerate(sizes))
+        ),
+        "devices": st.dictionaries(st.just(NIC), st.sampled_from([("a",), ("a", "b")])),
+    }
+)
+
+
+def lease(name="one", **fields):
+    return leasing.record(name, **fields)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["add", "remove"]), st.integers(1, 2), st.integers(0, 4), LEASES)))
+def test_what_is_counted_is_what_is_held(steps):
+    """A lease that is written down again, with the answer of its plugins, counts once."""
+    users, model = Users(Limits()), {1: {}, 2: {}}
+    for step, uid, number, fields in steps:
+        name = f"{uid}-{number}"
+        known = model[uid].get(name)
+        if step == "add":
+            made = lease(name, **fields) if known is None else msgspec.structs.replace(known, policy="again")
+            users.add(uid, made)
+            model[uid][name] = made
+        elif known is not None:
+            users.remove(uid, known)
+            del model[uid][name]
+        for one, held in model.items():
+            found = users.of(one)
+            assert found.leases == {f"id of {name}": made for name, made in held.items()}
+            assert found.names == {name: f"id of {name}" for name in held}
+            assert found.cpus == sum(len(made.cpus) for made in held.values())
+            assert found.memory == sum(share.size for made in held.values() for share in made.memory)
+            devices = sum(len(made.devices.get(NIC, ())) for made in held.values())
+            assert found.devices.get(NIC, 0) == devices
+
+
+GI = 1 << 30
+ONE = {"cpus": CPUSet([0, 1]), "memory": (MemoryShare(0, "memory", GI),), "devices": {NIC: ("a",)}}
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        ({"leases": 1}, "2 leases are more than the 1 that one user may have"),
+        ({"cpus": 3}, "4 CPUs are more than the 3 that one user may have"),
+        ({"memory": GI}, f"{2 * GI} bytes of memory are more than the {GI} that one user may have"),
+        ({"devices": {NIC: 1}}, f"2 devices of {NIC} are more than the 1 that one user may have"),
+        ({"devices": {"example.com/gpu": 0}}, ""),
+        ({"leases": None, "cpus": 4, "memory": 2 * GI, "devices": {NIC: 2}}, ""),
+    ],
+)
+def test_a_lease_that_would_be_too_much_is_refused(limits, words):
+    """By what the user holds with it; never root's, and not alone."""
+    users = Users(Limits(**limits))
+    for uid in (0, 1000):
+        users.add(uid, lease("one", **ONE))
+    more = lease("two", **ONE)
+    assert users.excess(1000, more) == words
+    assert users.excess(0, more) == users.excess(1001, more) == users.excess(1000, more, alone=True) == ""
+
+
+def test_a_user_waits_for_some_leases_only():
+    """The same one counts once; root may wait for any number."""
+    users = Users(Limits(waiting=1))
+    for uid in (0, 1000):
+        users.join(uid, "a")
+        users.join(uid, "a")
+    users.join(0, "b")
+    with pytest.raises(AllocationError, match="too many waiting requests of one user: the limit is 1"):
+        users.join(1000, "b")
+    users.leave(1000, "a")
+    users.leave(1000, "a")
+    users.join(1000, "b")
+
+
+def test_who_holds_nothing_is_forgotten():
+    """Users come and go for as long as the agent runs."""
+    users = Users(Limits())
+    users.add(1000, lease())
+    users.join(1000, "a")
+    users.remove(1000, lease())
+    assert users.of(1000).waiting == {"a"}
+    users.leave(1000, "a")
+    assert users._holdings == {}
+    assert users.of(1000) == Users(Limits()).of(1000)

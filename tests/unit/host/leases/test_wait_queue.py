@@ -1,0 +1,52 @@
+"""Those who wait stand in the order in which they came, one line for each kind of thing."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from alignup.host.leases.record import Waiter
+from alignup.host.leases.wait_queue import Queue
+from alignup.host.processes.identity import identify
+
+ME = identify(os.getpid())
+
+
+@given(st.lists(st.tuples(st.sampled_from("jl"), st.integers(0, 6), st.sets(st.sampled_from("xyz")))))
+def test_the_line_is_as_one_would_write_it(steps):
+    """Somebody is a head if nobody before them asks for the same."""
+    line, model = Queue(), []
+    for step, number, kinds in steps:
+        if step == "j":
+            waiter = Waiter(str(number), ME, tuple(sorted(kinds)))
+            assert line.join(waiter) == all(one.id != waiter.id for one in model)
+            if all(one.id != waiter.id for one in model):
+                model.append(waiter)
+        else:
+            assert bool(line.leave(str(number))) == any(one.id == str(number) for one in model)
+            model = [one for one in model if one.id != str(number)]
+        assert list(line) == model
+        for one in (*model, Waiter("new", ME, tuple(sorted(kinds)))):
+            before = model[: model.index(one)] if one in model else model
+            firsts = [next((other for other in before if kind in other.kinds), None) for kind in one.kinds]
+            assert line.ahead_of(one) == list({first.id: first for first in firsts if first}.values())
+        assert len(line) == len(model)
+        assert all(one.id in line for one in model)
+
+
+def test_who_asks_for_nothing_waits_for_nobody():
+    line = Queue()
+    line.join(Waiter("1", ME, ("cpu",)))
+    line.join(Waiter("2", ME, ()))
+    assert line.ahead_of(Waiter("2", ME, ())) == []
+    assert [one.id for one in line.ahead_of(Waiter("3", ME, ("cpu",)))] == ["1"]
+    assert line.leave("3") is None
+
+
+def test_who_blocks_nobody_is_not_ahead():
+    line = Queue()
+    for name in "123":
+        line.join(Waiter(name, ME, ("cpu",)))
+    assert [one.id for one in line.ahead_of(Waiter("4", ME, ("cpu",)), lambda one: one.id != "1")] == ["2"]

@@ -1,0 +1,207 @@
+"""NodeResourceTopology objects as clusters."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from alignup.cluster import read_node_resource_topologies
+from alignup.cluster.rows import NodeAmounts
+from alignup.errors import AlignupWarning, InputError
+from alignup.kubelet.node_resource_topology.read import read_topologies
+from cluster_files import TOPOLOGY, pod_manifest
+
+GIBI = 1 << 30
+
+
+def topology(**changes):
+    return {**yaml.safe_load(TOPOLOGY)["items"][0], **changes}
+
+
+def described(source):
+    """Return what the reader makes of the first object."""
+    return read_topologies(source)[0].amounts
+
+
+def test_zones_become_numa_nodes():
+    """Amounts that are missing are what the next larger one says; disks are not counted."""
+    cluster = read_node_resource_topologies(TOPOLOGY.encode())
+    assert cluster.names == ("worker-a",)
+    assert cluster.resources == ("cpu", "memory", "example.com/gpu")
+    assert cluster.free("cpu").tolist() == [[3, 9]]
+    assert cluster.allocatable("cpu").tolist() == [[8, 10]]
+    assert cluster.allocatable("memory").tolist() == [[15 * GIBI, 16 * GIBI]]
+    assert cluster.free("example.com/gpu").tolist() == [[1, 2]]
+    assert described(TOPOLOGY.encode()) == NodeAmounts(
+        numa_nodes=2,
+        policy="single-numa-node",
+        scope="container",
+        resources={
+            "cpu": ((10, 10), (8, 10), (3, 9)),
+            "example.com/gpu": ((2, 2), (2, 2), (1, 2)),
+            "memory": ((16 * GIBI, 16 * GIBI), (15 * GIBI, 16 * GIBI), (15 * GIBI, 8 * GIBI)),
+        },
+        distances=((10, 20), (20, 10)),
+    )
+
+
+def test_answers_are_upper_bounds():
+    answer = read_node_resource_topologies(TOPOLOGY.encode()).evaluate(pod_manifest("new", cpus=4))
+    assert answer.affinity.tolist() == [2]
+    assert not answer.exact[0]
+
+
+@pytest.mark.parametrize("source", ["yaml", "json", "one", "several", "list"])
+def test_sources(tmp_path, source):
+    """Paths, text, decoded objects, lists of them."""
+    data = yaml.safe_load(TOPOLOGY)
+    given = {
+        "one": topology(),
+        "several": [topology()],
+        "list": data,
+        "yaml": tmp_path / "topologies.yaml",
+        "json": str(tmp_path / "topologies.json"),
+    }[source]
+    (tmp_path / "topologies.yaml").write_text(TOPOLOGY + "\n---\n")
+    (tmp_path / "topologies.json").write_text(json.dumps(data, indent=2))
+    assert read_node_resource_topologies(given).names == ("worker-a",)
+
+
+def test_a_large_cluster_as_json():
+    """A List of more bytes than a manifest may have, and more nodes than one."""
+    one = topology()
+    items = [{**one, "metadata": {"name": f"n{number}", "x": "x" * 9000}} for number in range(1000)]
+    cluster = read_node_resource_topologies(json.dumps({"kind": "List", "items": items}).encode())
+    assert len(cluster) == 1000
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"topologyPolicies": ["BestEffortPodLevel"]}, ("best-effort", "pod")),
+        ({"topologyPolicies": ["Restricted"]}, ("restricted", "container")),
+        ({"topologyPolicies": None}, ("none", "container")),
+        (
+            {
+                "attributes": [
+                    {"name": "topologyManagerPolicy", "value": "restricted"},
+                    {"name": "topologyManagerScope", "value": "pod"},
+                    {"name": "other", "value": "x"},
+                ]
+            },
+            ("restricted", "pod"),
+        ),
+    ],
+)
+def test_policy_and_scope(changes, expected):
+    """Attributes win over the older field."""
+    found = described(topology(**changes))
+    assert (found.policy, found.scope) == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"topologyPolicies": ["Unheard"]}, "topology policy 'Unheard' of node .* is unknown and ignored; none is"),
+        (
+            {"attributes": [{"name": "topologyManagerPolicy", "value": "single_numa"}]},
+            "topology policy 'single_numa' of node .* is unknown and ignored; single-numa-node is taken",
+        ),
+        (
+            {"attributes": [{"name": "topologyManagerScope", "value": "unheard"}]},
+            "topology scope 'unheard' of node .* is unknown and ignored; container is taken",
+        ),
+    ],
+)
+def test_unknown_words_are_warned_of(changes, message):
+    """They count for nothing."""
+    with pytest.warns(AlignupWarning, match=message):
+        read_topologies(topology(**changes))
+
+
+def test_a_bad_object_can_be_passed_over():
+    """With its name; if all are bad, that is an error."""
+    bad = topology(zones=[], metadata={"name": "worker-z"})
+    with pytest.raises(InputError, match=r"1 to 64 zones of type Node, got 0 at document 1 \(worker-z\)"):
+        read_topologies([bad])
+    with pytest.warns(AlignupWarning, match=r"an object is ignored: .* \(worker-z\) in the objects"):
+        found = read_topologies([bad, topology()], skip_bad=True)
+    assert len(found) == 1
+    with pytest.raises(InputError, match="1 to 64 zones"):
+        read_topologies([bad], skip_bad=True)
+
+
+def test_zones_go_by_number_and_type():
+    """`node-10` comes after `node-9`, and zones of other types are left out; without costs there are no distances."""
+    zones = [
+        {"name": f"node-{number}", "type": "Node", "resources": [{"name": "cpu", "capacity": str(number + 1)}]}
+        for number in (10, 9)
+    ]
+    found = described(topology(zones=[*zones, {"name": "core-1", "type": "Core"}]))
+    assert found.resources == {"cpu": ((10, 11),) * 3}
+    assert found.distances is None
+    assert found.memory == {}
+
+
+def test_a_zone_that_lacks_a_cost_is_far():
+    zones = topology()["zones"]
+    zones[1]["costs"] = zones[1]["costs"][:1]
+    assert described(topology(zones=zones)).distances == ((10, 20), (20, 255))
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (b"kind: Pod\n", "document 1, kind"),
+        (b"- 1\n", "NodeResourceTopology"),
+        (b"kind: List\nitems: 3\n", "items"),
+        (b"\n", "no NodeResourceTopology in"),
+        ({"kind": "NodeResourceTopology", "apiVersion": "v1"}, "apiVersion"),
+        ({"kind": "NodeResourceTopology", "metadata": {"name": "a"}}, "1 to 64 zones"),
+        ({"kind": "NodeResourceTopology", "metadata": {}}, "a name"),
+        ({"kind": "NodeResourceTopology", "metadata": 3}, "metadata"),
+        ("/nonexistent/topologies", "cannot read"),
+        (topology(zones=[{"name": "n", "resources": [{"name": "cpu", "capacity": "x"}]}]), "zone n, cpu"),
+    ],
+)
+def test_what_is_no_such_object(source, message):
+    """The error is one line and says where."""
+    with pytest.raises(InputError, match=message):
+        read_topologies(source)
+
+
+@pytest.mark.parametrize("cost", [10**40, 1 << 63, 1 << 31, -1])
+def test_costs_that_cannot_be_are_refused(cost):
+    """Arrays would not hold them."""
+    zones = [{"name": f"node-{i}", "type": "Node", "costs": [{"name": "node-0", "value": cost}]} for i in range(2)]
+    with pytest.raises(InputError, match=r"cost|whole number|out of range|integer"):
+        read_topologies({"kind": "NodeResourceTopology", "metadata": {"name": "n"}, "zones": zones})
+
+
+@pytest.mark.parametrize("kind", ["List", "NodeResourceTopology"])
+def test_a_letter_in_an_object_that_is_not_utf8_is_a_clear_error(kind):
+    """Objects of a List are decoded one at a time; what is between them may be fine."""
+    text = json.dumps({"kind": kind, "items": [topology(metadata={"name": "@"})], "note": "@"}).encode()
+    with pytest.raises(InputError, match=r"(?i)utf-8"):
+        read_node_resource_topologies(text.replace(b"@", b"\xff", 1))
+
+
+def test_a_file_that_is_not_utf8_is_a_clear_error(tmp_path):
+    """As of any other text."""
+    path = tmp_path / "n.yaml"
+    path.write_bytes(b'{"kind": "\xff"}')
+    with pytest.raises(InputError, match="not UTF-8"):
+        read_topologies(path)
+
+
+@pytest.mark.parametrize("name", ["cpu", "memory", "example.com/gpu"])
+def test_amounts_whose_sum_is_none_are_refused(name):
+    """Arrays would not hold them."""
+    zones = [
+        {"name": f"node-{i}", "type": "Node", "resources": [{"name": name, "capacity": str((1 << 63) - 1)}]}
+        for i in range(2)
+    ]
+    with pytest.raises(InputError, match=r"expected amounts of at most \d+"):
+        read_topologies({"kind": "NodeResourceTopology", "metadata": {"name": "n"}, "zones": zones})

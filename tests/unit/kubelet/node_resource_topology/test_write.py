@@ -1,0 +1,143 @@
+"""What a node publishes is what a reader of NodeResourceTopology objects makes of it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from random import Random
+
+import pytest
+
+from alignup import read_machine
+from alignup.cluster import read_node_resource_topologies
+from alignup.control_plane.publishers.fleet import FleetNode
+from alignup.control_plane.publishers.publish import published_object
+from alignup.errors import AlignupWarning
+from alignup.kubelet.node_resource_topology.read import read_topology
+from alignup.kubelet.node_resource_topology.write import fingerprint, kubelet_topology_object, topology_object
+from alignup.kubelet.read import read_kubelet_node
+from alignup.node import Node
+from cluster_cases import node_of
+from kubelet_files import EXAMPLE, guaranteed
+from strategies import seeds
+from watched import description, watched
+
+ARCHIVE = EXAMPLE / "root.tar.xz"
+
+
+@pytest.fixture(scope="module")
+def found():
+    return read_kubelet_node(ARCHIVE)
+
+
+@pytest.mark.parametrize("seed", seeds(10, 30))
+def test_the_object_reads_back_as_the_amounts_of_the_node(seed) -> None:
+    _, node = node_of(Random(seed))
+    found = read_topology(topology_object("n", node), "n")
+    amounts = found.amounts
+    assert (amounts.policy, amounts.scope) == (node.config.topology_manager_policy, node.config.topology_manager_scope)
+    assert amounts.numa_nodes == len(node.machine.numa_nodes)
+    assert amounts.distances == node.machine.distance_matrix
+    if node.cpu is not None:
+        free = int(node.cpu.free_cpus)
+        assert amounts.resources["cpu"][2] == tuple((cpus & free).bit_count() for cpus in node.machine.node_cpus)
+    if node.memory is not None:
+        there = {f"hugepages-{one.size}" for zone in node.machine.numa_nodes for one in zone.hugepages if one.count} | {
+            "memory"
+        }
+        for which, manager in ((2, node.memory.free), (1, node.memory.allocatable)):
+            counted = {kind: pair[which] for kind, pair in amounts.memory.items()}
+            assert counted == {kind: by_node for kind, by_node in manager.items() if kind in there}
+    for resource, (_, total, free) in amounts.devices.items():
+        ids = set(node.devices.free[resource])
+        for position, numa_id in enumerate(node.machine.numa_node_ids):
+            near = [one for one in node.devices.pools[resource].devices if numa_id in (one.numa_nodes or ())]
+            assert free[position] == sum(one.id in ids and one.healthy for one in near)
+            assert total[position] == sum(one.healthy for one in near)
+
+
+def test_policies_are_named_in_the_older_way_too() -> None:
+    names = {
+        ("none", "container"): "None",
+        ("best-effort", "container"): "BestEffortContainerLevel",
+        ("restricted", "container"): "RestrictedContainerLevel",
+        ("restricted", "pod"): "RestrictedPodLevel",
+        ("single-numa-node", "container"): "SingleNUMANodeContainerLevel",
+        ("single-numa-node", "pod"): "SingleNUMANodePodLevel",
+    }
+    for (policy, scope), name in names.items():
+        node = Node.from_dict(description(topologyManagerPolicy=policy, topologyManagerScope=scope))
+        assert topology_object("n", node)["topologyPolicies"] == [name]
+
+
+def test_the_fingerprint_is_of_the_pods_that_are_there() -> None:
+    node = Node.from_dict(description())
+    before = topology_object("n", node)["attributes"]
+    node.admit(watched("a").pod)
+    assert topology_object("n", node)["attributes"] != before
+    node.remove("uid-a")
+    assert topology_object("n", node)["attributes"] == before
+
+
+def test_the_object_says_what_is_left_of_each_zone(found):
+    made = kubelet_topology_object("node-a", found)
+    assert (made["kind"], made["metadata"]["name"]) == ("NodeResourceTopology", "node-a")
+    assert made["topologyPolicies"] == ["RestrictedContainerLevel"]
+    zones = {zone["name"]: {one["name"]: one for one in zone["resources"]} for zone in made["zones"]}
+    assert zones["node-0"]["cpu"] == {"name": "cpu", "capacity": "12", "allocatable": "11", "available": "1"}
+    assert zones["node-3"]["cpu"]["available"] == "12"
+    assert zones["node-0"]["memory"]["available"] == str(23622320128)
+    assert zones["node-1"]["nvidia.com/gpu"]["available"] == "1"
+    assert [cost["value"] for cost in made["zones"][0]["costs"]] == [10, 12, 32, 32]
+    attributes = {one["name"]: one["value"] for one in made["attributes"]}
+    assert attributes["topologyManagerPolicy"] == "restricted"
+    assert attributes["nodeTopologyPodsFingerprint"] == fingerprint(
+        (pod.namespace, pod.name) for pod in found.records.listed
+    )
+
+
+def test_a_cluster_reads_the_object_as_the_node_is(found, tmp_path):
+    """What it judges of a simple pod is what the node says."""
+    (tmp_path / "nodes.json").write_text(json.dumps(kubelet_topology_object("node-a", found)))
+    cluster = read_node_resource_topologies([kubelet_topology_object("node-a", found)])
+    for pod in (guaranteed("x", (5, 1)), guaranteed("x", (12, 1)), guaranteed("x", (1, 31))):
+        assert bool(cluster.evaluate(pod).admitted[0]) is found.node.try_admit(pod).admitted
+
+
+def zones_of(made):
+    return [{one["name"]: one for one in zone["resources"]} for zone in made["zones"]]
+
+
+def test_export_publish_and_fleet_write_the_same_object(found) -> None:
+    exported = kubelet_topology_object("n", found)
+    published = published_object("n", found)
+    del published["metadata"]["annotations"]
+    simulated = FleetNode("n", found.node, "{}").report(with_holdings=False)
+    assert exported == published == simulated
+
+
+def test_cpus_without_a_manager_and_what_a_zone_lacks_are_left_out() -> None:
+    """As exporters do: a zone that counts CPUs gives them out exclusively, and a reader takes it so."""
+    machine = read_machine("xeon-2s")
+    devices = {"x/near": [{"id": "a", "numa": 1}], "x/anywhere": [{"id": "b"}]}
+    config = {"topologyManagerPolicy": "restricted"}
+    node = Node.from_dict({"machine": machine.to_dict(), "kubelet": config, "devices": devices})
+    zones = zones_of(topology_object("n", node))
+    assert [set(zone) for zone in zones] == [set(), {"x/near"}]
+
+
+def test_a_device_that_is_ill_cannot_be_given_and_counts_as_there() -> None:
+    devices = {"x/near": [{"id": "a", "numa": 1}, {"id": "b", "numa": 1, "healthy": False}]}
+    node = Node.from_dict({"machine": "xeon-2s", "kubelet": {}, "devices": devices})
+    found = zones_of(topology_object("n", node))[1]["x/near"]
+    assert [found[key] for key in ("capacity", "allocatable", "available")] == ["2", "1", "1"]
+
+
+def test_an_object_of_a_plain_install_has_no_fingerprint_and_says_what_is_missing(found, monkeypatch) -> None:
+    whole = kubelet_topology_object("n", found)
+    monkeypatch.setitem(sys.modules, "xxhash", None)
+    with pytest.warns(AlignupWarning, match=r"no fingerprint.*pip install 'alignup\[kubelet\]'"):
+        made = kubelet_topology_object("n", found)
+    names = {one["name"] for one in made["attributes"]}
+    assert names == {"topologyManagerPolicy", "topologyManagerScope"}
+    assert made["zones"] == whole["zones"]

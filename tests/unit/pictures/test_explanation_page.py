@@ -1,0 +1,129 @@
+"""An explanation is shown with what the pod got or could not get, and with all of its facts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from alignup import Node, explain, read_machine
+from alignup.pictures.explanation_page import explanation_scene, explanations_page
+from alignup.pictures.picture import drawing_of
+from pictures import HOSTILE, pod, read_page, texts_of, used_node
+
+REFUSED = explain(used_node(), pod("new", 4, gpu=1))
+ADMITTED = explain(used_node(), pod("new", 2))
+
+
+def test_what_an_admitted_pod_got_has_heavy_lines() -> None:
+    scene = explanation_scene(ADMITTED)
+    drawn = drawing_of(scene)
+
+    assert scene.subject == "new"
+    assert not scene.remarks
+    assert 'au-subject"' in drawn
+    assert "default/new" in texts_of(drawn)
+    assert any("default/new, container c0: CPUs 5-6" in text for text in texts_of(drawn))
+
+
+def test_numa_nodes_say_what_they_have_of_what_a_refused_pod_asked_for() -> None:
+    scene = explanation_scene(REFUSED)
+    texts = texts_of(drawing_of(scene))
+
+    assert scene.remarks == {
+        0: ["○ cpu: 4 asked, 1 free", "✓ memory: 1Gi asked, 11Gi free", "✗ example.com/gpu: 1 asked, 0 free"],
+        1: ["○ cpu: 4 asked, 3 free", "✓ memory: 1Gi asked, 14Gi free", "✓ example.com/gpu: 1 asked, 1 free"],
+    }
+    assert "default/new refused: TopologyAffinityError" in texts
+    assert {line for lines in scene.remarks.values() for line in lines} <= set(texts)
+    assert 'au-subject"' not in drawing_of(scene)
+
+
+def test_what_earlier_containers_of_a_refused_pod_had_is_drawn() -> None:
+    """As it was when the refusal was decided, so that what is free in the picture is what the remarks say."""
+    manifest = pod("new", 2)
+    manifest["spec"]["containers"] += pod("new", 60)["spec"]["containers"]
+    manifest["spec"]["containers"][1]["name"] = "c1"
+    scene = explanation_scene(explain(used_node(), manifest))
+    drawn = drawing_of(scene)
+
+    assert any("default/new, container c0: CPUs 5-6" in text for text in texts_of(drawn))
+    assert 'au-subject"' in drawn
+    assert scene.remarks[1][0] == "✗ cpu: 60 asked, 1 free"
+
+
+def test_remarks_leave_empty_nodes_alone() -> None:
+    """A machine of 34 NUMA nodes keeps those that have nothing in one line."""
+    kubelet = {
+        "topologyManagerPolicy": "single-numa-node",
+        "cpuManagerPolicy": "static",
+        "topologyManagerPolicyOptions": {"max-allowable-numa-nodes": "64"},
+    }
+    node = Node(read_machine("gb200"), kubelet | {"reservedSystemCPUs": "0"})
+    scene = explanation_scene(explain(node, pod("new", 100)))
+
+    assert set(scene.remarks) == {0, 1}
+    assert "NUMA nodes 3-9, 11-17: no CPUs, no memory" in texts_of(drawing_of(scene))
+
+
+@pytest.mark.parametrize("explanation", [REFUSED, ADMITTED])
+def test_a_page_has_every_fact(explanation) -> None:
+    seen = read_page(explanations_page("Why", [explanation]))
+
+    assert {"script", "img", "link"}.isdisjoint(seen.tags)
+    assert explanation.cause in seen.text
+    for one in explanation.suggestions:
+        assert one.text in seen.text
+    for part in explanation.resources:
+        for place in part.places:
+            assert str(place.free) in seen.text or part.unit == "bytes"
+            for holder in place.holders:
+                assert holder.pod in seen.text
+
+
+def test_a_page_of_many_pods_says_how_many_it_shows() -> None:
+    text = explanations_page("Why", [replace(ADMITTED, machine=None)] * 30)
+
+    assert "the first 20 of 30 pods" in text
+    assert "<svg" not in text
+
+
+def test_an_explanation_without_a_machine_has_no_scene() -> None:
+    with pytest.raises(ValueError, match="does not know its machine"):
+        explanation_scene(replace(ADMITTED, machine=None))
+
+
+def test_hostile_names_stay_text() -> None:
+    manifest = pod("x", 2)
+    manifest["metadata"] = {"name": HOSTILE, "uid": HOSTILE}
+    manifest["spec"]["containers"][0]["name"] = HOSTILE
+    seen = read_page(explanations_page(HOSTILE, [explain(used_node(), manifest)]))
+
+    assert "script" not in seen.tags
+    assert '<script>alert("&amp;")</script>' in seen.text
+
+
+@pytest.mark.parametrize(
+    ("held", "asked"), [("1500Mi", "300Gi"), ("1Gi", "301G"), ("3Ki", "1Ti"), ("7777777", "600Gi")]
+)
+def test_bars_and_remarks_write_amounts_alike(held: str, asked: str) -> None:
+    """One page has one unit for what is asked of a resource and what is free of it."""
+    kubelet = {
+        "topologyManagerPolicy": "single-numa-node",
+        "memoryManagerPolicy": "Static",
+        "kubeReserved": {"memory": "1Gi"},
+        "evictionHard": {"memory.available": "0"},
+        "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}],
+    }
+    node = Node(read_machine("xeon-2s"), kubelet)
+    small, large = pod("small", 1), pod("large", 1)
+    small["spec"]["containers"][0]["resources"]["limits"]["memory"] = held
+    large["spec"]["containers"][0]["resources"]["limits"]["memory"] = asked
+    assert node.admit(small).admitted
+    scene = explanation_scene(explain(node, large))
+    drawn = texts_of(drawing_of(scene))
+
+    for numa_id, remarks in scene.remarks.items():
+        (free,) = [line.rpartition(", ")[2] for line in remarks if "memory: " in line]
+        assert free in drawn, (numa_id, free)
+    assert not any(text.endswith(": 0Gi") for text in drawn)

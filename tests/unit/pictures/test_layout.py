@@ -1,0 +1,124 @@
+"""A machine is laid out so that every part is there once, within the part that it belongs to, and can be read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import combinations
+
+import pytest
+
+from alignup.machine.machine import machine_from_dict
+from alignup.pictures.boxes import CELL_FONT, FONT, Box, text_width, walk
+from alignup.pictures.layout import lay_out
+from machines import machine_of
+from pictures import MACHINES, ODD_DEVICES, machine, odd_machine, overlap
+
+LAYOUTS = {name: lay_out(one, ODD_DEVICES if name == "odd" else {}) for name, one in MACHINES.items()}
+WHOLE = pytest.mark.parametrize("name", LAYOUTS)
+
+
+def labels(box: Box) -> list[str]:
+    return [one.label for one in walk(box) if one.label]
+
+
+def overlapping(box: Box) -> list[tuple[Box, Box]]:
+    """Return the pairs of neighbours that overlap, in this box and those inside it."""
+    found = [pair for pair in combinations(box.children, 2) if overlap(*pair)]
+    return found + [pair for child in box.children for pair in overlapping(child)]
+
+
+@WHOLE
+def test_every_cpu_is_there_once(name: str) -> None:
+    one = MACHINES[name]
+    numbers = {cpu for node in one.numa_nodes for core in node.cores for cpu in core.cpus}
+    numbers |= {cpu for core in one.unassigned_cores for cpu in core.cpus}
+
+    drawn = Counter(int(box.label) for box in walk(LAYOUTS[name]) if box.kind == "cpu")
+    assert drawn == dict.fromkeys(numbers, 1)
+
+
+@WHOLE
+def test_boxes_lie_within_each_other_and_beside_each_other(name: str) -> None:
+    assert overlapping(LAYOUTS[name]) == []
+    for box in walk(LAYOUTS[name]):
+        for child in box.children:
+            assert 0 <= child.x <= child.x + child.width <= box.width, (box.label, child)
+            assert 0 <= child.y <= child.y + child.height <= box.height, (box.label, child)
+
+
+@WHOLE
+def test_labels_fit_their_boxes(name: str) -> None:
+    for box in walk(LAYOUTS[name]):
+        size = FONT if box.kind in {"socket", "node", "l3", "apart"} else CELL_FONT
+        assert text_width(box.label, size) <= box.width, box
+
+
+@WHOLE
+def test_every_numa_node_is_named(name: str) -> None:
+    """By a box of its own, or in the line of those that have nothing."""
+    found = {box.key[1] for box in walk(LAYOUTS[name]) if box.key[:1] == ("node",)}
+    empty = " ".join(one for one in labels(LAYOUTS[name]) if one.endswith("no CPUs, no memory"))
+    for node in MACHINES[name].numa_nodes:
+        if node.cores or node.memory:
+            assert node.id in found
+        else:
+            assert empty
+
+
+@WHOLE
+def test_the_picture_is_of_a_shape_that_screens_have(name: str) -> None:
+    box = LAYOUTS[name]
+    assert 0.2 <= box.width / box.height <= 6
+
+
+def test_an_odd_machine_leaves_nothing_out() -> None:
+    text = labels(lay_out(odd_machine(), ODD_DEVICES))
+
+    for label in (
+        "sockets 0, 1",
+        "NUMA nodes without CPUs",
+        "NUMA nodes 253, 255: no CPUs, no memory",
+        "512 x 2Mi",
+        "2 x 1Gi",
+        "5Gi memory",
+        "gpu0",
+        "near NUMA nodes 0, 8",
+        "near no NUMA node in particular",
+        "100 devices",
+        "GPU 17:00.0",
+        "network 10000:01:00.0",
+        "in no NUMA node: nothing is placed here",
+        "offline: CPUs 9-10",
+    ):
+        assert label in text, label
+
+
+def test_nodes_without_cpus_stand_in_the_nearest_socket() -> None:
+    sockets = [box for box in walk(LAYOUTS["gb200"]) if box.kind == "socket"]
+    nodes = [[one.key[1] for one in walk(box) if one.kind == "node"] for box in sockets]
+
+    assert [box.label for box in sockets] == ["socket 0", "socket 1"]
+    assert nodes == [[0, 2, 10], [1, 18, 26]]
+
+
+def test_caches_are_drawn_where_they_are_known() -> None:
+    assert "L3 1" in labels(lay_out(machine(1, 8, l3=4), {}))
+    assert not any(one.startswith("L3") for one in labels(lay_out(machine(1, 8), {})))
+
+
+def test_remarks_stand_in_their_node() -> None:
+    box = lay_out(machine(2, 4), {}, {1: ["cpu: 4 asked, 2 free"]})
+    nodes = [one for one in walk(box) if one.kind == "node"]
+
+    assert ["cpu: 4 asked, 2 free" in labels(one) for one in nodes] == [False, True]
+
+
+def test_a_node_that_is_as_near_to_two_sockets_stands_in_neither() -> None:
+    described = machine_of(2, 2)
+    for node in described["numaNodes"]:
+        node["distances"] = [*node["distances"], 30]
+    described["numaNodes"].append({"id": 2, "memory": 1 << 30, "cores": [], "distances": [30, 30, 10]})
+    box = lay_out(machine_from_dict(described), {})
+    sockets = [one for one in walk(box) if one.kind == "socket"]
+    homes = {one.label: [node.key[1] for node in walk(one) if node.kind == "node"] for one in sockets}
+    assert homes == {"socket 0": [0], "socket 1": [1], "NUMA nodes without CPUs": [2]}
