@@ -118,7 +118,7 @@ class ControlPlane:
 
 
 class Server:
-    """Requests to an API server as its administrator, or as an account of deploy/."""
+    """Requests to an API server as its administrator, or with another token."""
 
     def __init__(self, kubeconfig: str) -> None:
         found = yaml.safe_load(Path(kubeconfig).read_text())
@@ -126,22 +126,31 @@ class Server:
         self.token = found["users"][0]["user"]["token"]
         self.context = ssl._create_unverified_context()  # noqa: S323  # our own server on loopback
 
-    def ask(self, method: str, path: str, body: Any = None, account: str = "", node: str = "") -> int:
-        """Return the status of the answer."""
-        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": kind}
-        if account:
-            headers["Impersonate-User"] = f"system:serviceaccount:alignup:{account}"
-            headers["Impersonate-Group"] = "system:authenticated"
-        if node:
-            headers["Impersonate-Extra-authentication.kubernetes.io%2Fnode-name"] = node
+    def ask(self, method: str, path: str, body: Any = None, token: str = "", kind: str = "") -> int:
+        """Return the status of the answer; `kind` is the Content-Type, None that of JSON or of a merge patch."""
+        return self.asked(method, path, body, token, kind)[0]
+
+    def asked(self, method: str, path: str, body: Any = None, token: str = "", kind: str = "") -> tuple[int, Any]:
+        """Return the status of the answer, and what it says."""
+        usual = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        headers = {"Authorization": f"Bearer {token or self.token}", "Content-Type": kind or usual}
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, headers, method=method)  # noqa: S310  # ours
         try:
             with urllib.request.urlopen(request, context=self.context, timeout=30) as response:  # noqa: S310  # ours
-                return response.status
+                # of a watch, the first event
+                return response.status, json.loads(response.read().partition(b"\n")[0] or b"{}")
         except urllib.error.HTTPError as error:
-            return error.code
+            text = error.read()
+            return error.code, json.loads(text) if text.startswith(b"{") else {"message": text.decode()}
+
+    def token_of(self, namespace: str, account: str, pod: str = "") -> str:
+        """Return a token of a service account, such as the kubelet gets for one of its pods."""
+        bound = {"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": pod}} if pod else {}
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
+        status, found = self.asked("POST", path, {"spec": {"audiences": [], **bound}})
+        assert status == 201, found
+        return str(found["status"]["token"])
 
     def get(self, path: str) -> Any:
         """Return an object or a list; an empty one if it is not there."""
@@ -157,12 +166,13 @@ class Server:
         group, metadata = document["apiVersion"], document["metadata"]
         root = "/api/v1" if group == "v1" else f"/apis/{group}"
         place = f"/namespaces/{metadata['namespace']}" if "namespace" in metadata else ""
-        assert self.ask("POST", f"{root}{place}/{GROUPS[document['kind']]}", document) == 201
+        status, found = self.asked("POST", f"{root}{place}/{GROUPS[document['kind']]}", document)
+        assert status == 201, found
 
     def deployed(self) -> None:
         """Apply accounts, rights and policies of deploy/."""
-        for name in ("namespace", "extender-rbac", "publish-rbac", "admission"):
-            for document in yaml.safe_load_all((DEPLOY / f"{name}.yaml").read_text()):
+        for path in (DEPLOY / "namespace.yaml", *sorted(DEPLOY.glob("*-rbac.yaml")), DEPLOY / "admission.yaml"):
+            for document in yaml.safe_load_all(path.read_text()):
                 self.apply(document)
 
 

@@ -85,11 +85,13 @@ def test_selectors_accounts_and_volumes_fit_together(workload) -> None:
 
 
 def test_every_account_is_bound_to_its_role() -> None:
+    accounts = {(one["metadata"]["name"], one["metadata"]["namespace"]) for one in of_kind("ServiceAccount")}
     roles = {one["metadata"]["name"] for one in of_kind("ClusterRole")}
     roles |= {one["metadata"]["name"] for one in of_kind("Role")}
     for binding in of_kind("ClusterRoleBinding", "RoleBinding"):
         assert binding["roleRef"]["name"] in roles
-        assert [one["namespace"] for one in binding["subjects"]] == ["alignup"]
+        (subject,) = binding["subjects"]
+        assert (subject["name"], subject["namespace"]) in accounts
     bound = {one["name"] for binding in of_kind("ClusterRoleBinding") for one in binding["subjects"]}
     assert bound == {one["metadata"]["name"] for one in of_kind("ServiceAccount")}
 
@@ -175,15 +177,35 @@ def test_the_latency_of_what_nobody_asks_has_no_line(tmp_path) -> None:
 
 
 def test_what_rbac_cannot_say_a_policy_does() -> None:
-    """Each account that may write what is not its own is bound to a policy that denies it."""
+    """Each account is bound to a policy for each kind that it may write."""
     policies = {one["metadata"]["name"]: one["spec"] for one in of_kind("ValidatingAdmissionPolicy")}
     bindings = of_kind("ValidatingAdmissionPolicyBinding")
     assert {one["spec"]["policyName"] for one in bindings} == policies.keys()
     assert all(one["spec"]["validationActions"] == ["Deny"] for one in bindings)
-    for name in ("alignup-publish", "alignup-extender"):
-        (condition,) = policies[name]["matchConditions"]
-        assert f"'system:serviceaccount:alignup:{name}'" in condition["expression"]
-        assert policies[name]["failurePolicy"] == "Fail"
+    assert {one["failurePolicy"] for one in policies.values()} == {"Fail"}
+    words = {"patch": "UPDATE", "update": "UPDATE", "create": "CREATE", "delete": "DELETE"}
+    for account in of_kind("ServiceAccount"):
+        name, namespace = account["metadata"]["name"], account["metadata"]["namespace"]
+        judged = {
+            (resource, operation)
+            for one in policies.values()
+            if f"'system:serviceaccount:{namespace}:{name}'" in one["matchConditions"][0]["expression"]
+            for rule in one["matchConstraints"]["resourceRules"]
+            for resource in rule["resources"]
+            for operation in rule["operations"]
+        }
+        written = rights(name) | (rights(name, "Role") if name == "alignup-extender" else set())
+        assert {(kind, words[verb]) for kind, verb in written if verb in words} <= judged
+
+
+def test_who_could_change_pods_cannot_where_the_publisher_runs() -> None:
+    """Which is root on every node: each program has its own namespace, and only the publisher's allows that."""
+    levels = {
+        one["metadata"]["name"]: one["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
+        for one in of_kind("Namespace")
+    }
+    assert [name for name, level in levels.items() if level != "restricted"] == ["alignup-publish"]
+    assert {one["metadata"]["namespace"] for one in WORKLOADS} == levels.keys()
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda one: one["metadata"]["name"])

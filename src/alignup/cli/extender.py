@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import platform
 from functools import partial
@@ -71,13 +72,17 @@ def command(*, serving: Serving = options.all_of(Serving)) -> None:
 async def serve_extender(how: Serving, api: Api) -> None:
     """Serve until told to end."""
     from alignup.control_plane.api_server.leader import Leader, label_leader
+    from alignup.control_plane.certificates import ServedCertificate
     from alignup.control_plane.scheduler.extender_answers import Answers
     from alignup.control_plane.scheduler.extender_server import make_app
     from alignup.control_plane.scheduler.extender_service import Extender
     from alignup.control_plane.scheduler.state import ClusterState
     from alignup.control_plane.serving import address, is_loopback, run_until_told, serve, tls_context
 
-    where, context = address(how.listen), tls_context(how.tls_cert, how.tls_key, how.client_ca)
+    where, context, served = address(how.listen), tls_context(how.tls_cert, how.tls_key, how.client_ca), None
+    if how.tls_cert is not None and how.tls_key is not None:
+        served = ServedCertificate(how.tls_cert, how.tls_key, how.client_ca, complain)
+        context = served.context
     binds = how.client_ca is not None or how.insecure_bind or is_loopback(where[0])
     namespace, _, name = how.lease.partition("/")
     if not namespace or not name:
@@ -92,13 +97,17 @@ async def serve_extender(how: Serving, api: Api) -> None:
     extender = Extender(
         api, answers, synced=keep_from_collection, leader=leader, led=led, writes_events=not how.no_events
     )
-    app = make_app(extender, needs_certificate=how.client_ca is not None, binds=binds)
+    ends = dict if served is None else served.ends
+    app = make_app(extender, needs_certificate=how.client_ca is not None, binds=binds, ends=ends)
     runner, port = await serve(app, where, context)
     if not binds:
         complain("/bind is not answered: see --client-ca and --insecure-bind")
+    keeping = None if served is None else asyncio.create_task(served.keep())
     try:
         await run_until_told(extender.run(), lambda: click.echo(f"listening on {where[0]}:{port}"))
     finally:
+        if keeping is not None:
+            keeping.cancel()
         await runner.cleanup()
 
 

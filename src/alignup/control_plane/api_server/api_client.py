@@ -14,6 +14,7 @@ import ssl
 import stat
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from urllib.parse import quote
@@ -56,6 +57,8 @@ _TOO_MANY: Final = 429
 _FAILING: Final = 500
 _PATIENCE: Final = 30.0
 _MOST_CONNECTIONS: Final = 96
+_LARGEST_ANSWER: Final = 256 << 20
+"""Bytes: a page of 500 objects of half a MiB each."""
 _SHOWN_LETTERS: Final = 300
 _LONGEST_EVENT: Final = 1024
 
@@ -181,7 +184,7 @@ class Api:
         data = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
         limits = aiohttp.ClientTimeout(total=seconds or _PATIENCE)
         async with self.open(method, path, data, query, limits) as response:
-            return await response.read()
+            return await _bounded(response, f"{method} {path}")
 
     @asynccontextmanager
     async def open(
@@ -193,7 +196,7 @@ class Api:
             ApiError: the server refuses, or does not answer.
         """
         kind = _MERGE if method == "PATCH" else _JSON
-        headers = {**await self._credentials(), "Accept": _JSON, "Content-Type": kind}
+        headers = {**await self._credentials(), "Accept": _JSON, "Accept-Encoding": "identity", "Content-Type": kind}
         options: dict[str, Any] = {}
         if self._rest.server_hostname:
             options["server_hostname"] = self._rest.server_hostname
@@ -204,8 +207,10 @@ class Api:
             async with self._rest.pool_manager.request(
                 method, url, data=body, params=query, headers=headers, timeout=limits, **options
             ) as response:
+                if "Content-Encoding" in response.headers:  # nobody asked for it, and a small answer can be a huge one
+                    raise ApiError(f"{method} {path}: an answer that is packed, which nobody asked for")
                 if response.status >= _FAILED:
-                    raise _refused(method, path, response.status, await response.read())
+                    raise _refused(method, path, response.status, await _bounded(response, f"{method} {path}"))
                 yield response
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise ApiError(f"{method} {path}: no answer: {error or type(error).__name__}") from error
@@ -309,6 +314,20 @@ async def write_event(
 def now(*, precise: bool = False) -> str:
     """Return this moment in the form of the API, with microseconds if it is to be precise, as leases are."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ" if precise else "%Y-%m-%dT%H:%M:%SZ")
+
+
+async def _bounded(response: aiohttp.ClientResponse, asked: str) -> bytes:
+    """Return the body of an answer.
+
+    Raises:
+        ApiError: it is larger than any that a server should send.
+    """
+    received = BytesIO()
+    async for part in response.content.iter_any():
+        if received.tell() + len(part) > _LARGEST_ANSWER:
+            raise ApiError(f"{asked}: an answer of more than {_LARGEST_ANSWER} bytes")
+        received.write(part)
+    return received.getvalue()
 
 
 def _refused(method: str, path: str, status: int, body: bytes) -> ApiError:

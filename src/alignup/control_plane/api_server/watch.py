@@ -1,13 +1,15 @@
 """Follows a kind of objects on an API server: lists them, watches what changes, and lists again after a gap.
 
 A dropped connection is resumed from the last version that was seen, bookmarks included; a version that is too old (410
-Gone) leads to a new list; errors lead to ever longer pauses. A list from time to time makes up for lost events. An
+Gone) leads to a new list. Errors, and watches that end at once without an event, lead to ever longer pauses, as in
+client-go. A list from time to time makes up for lost events. An
 object that cannot be read is ignored.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from typing import Final, Generic, Protocol, TypeVar
@@ -26,6 +28,12 @@ _PAGE: Final = 500
 _WATCH_SECONDS: Final = 300
 _SILENCE: Final = 60.0
 """Seconds without a byte, beyond those that the server was told to watch, after which a connection is given up."""
+_SHORT: Final = 1.0
+"""Seconds within which a watch that ends without an event is as good as an error."""
+_MOST_PAGES: Final = 10_000
+"""Of one list: five million objects."""
+_LONGEST_LINE: Final = 64 << 20
+"""Bytes of an event: etcd takes no object of more than some MiB."""
 _LEVELS: Final = 64
 """Levels of nesting that are kept of an object that nests too deeply; objects of a cluster have about ten."""
 
@@ -103,6 +111,7 @@ class Follower(Generic[T]):
         sink: where objects go.
         query: selectors.
         is_optional: do without objects that the server does not have, or does not show.
+        clock: seconds that never go back.
     """
 
     def __init__(
@@ -114,8 +123,9 @@ class Follower(Generic[T]):
         *,
         query: Mapping[str, str] | None = None,
         is_optional: bool = False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._is_optional = is_optional
+        self._is_optional, self._clock = is_optional, clock
         self._api, self._path, self._decode, self._sink = api, path, decode, sink
         self._query = dict(query or {})
         self._version = ""
@@ -125,6 +135,8 @@ class Follower(Generic[T]):
         """Set once the first list is there."""
         self.lists = 0
         """How many times all objects were listed."""
+        self.list_began = 0.0
+        """When the newest list began, by the clock."""
         self._wanted: list[asyncio.Future[None]] = []
         self._until_resync: asyncio.Timeout | None = None
 
@@ -143,17 +155,14 @@ class Follower(Generic[T]):
         while True:
             try:
                 await self._list()
-                backoff.reset()
                 async with asyncio.timeout(0 if self._wanted else self._api.pauses.resync) as self._until_resync:
-                    await self._watch_on()
+                    await self._watch_on(backoff)
             except TimeoutError:
                 continue  # time for another list
             except (ApiError, InputError) as error:
                 if not isinstance(error, ApiError):
                     self._api.complain(f"{self._path}: {error}")
-                elif error.status == GONE:
-                    continue
-                else:
+                elif error.status != GONE:
                     self._api.complain(str(error))
                     if self._is_optional and error.status in {FORBIDDEN, MISSING}:
                         self._sink.listed([])
@@ -167,6 +176,7 @@ class Follower(Generic[T]):
         """Fetch all objects, page by page; only what is decoded of a page stays."""
         found: list[T] = []
         wanted = list(self._wanted)
+        self.list_began = self._clock()
         said, self._ignored = self._ignored, {}  # those that are gone are forgotten
         async for page in _pages(self._api, self._path, self._query):
             found += [one for item in page.items or () if (one := self._read(item, said)) is not None]
@@ -179,25 +189,30 @@ class Follower(Generic[T]):
             if not done.done():
                 done.set_result(None)
 
-    async def _watch_on(self) -> None:
+    async def _watch_on(self, backoff: Backoff) -> None:
         """Watch, and go on after connections that end or drop; return never.
+
+        The pauses begin anew after a watch that brought an event or lasted for a while.
 
         Raises:
             ApiError: the version is gone, or the server does not let us watch.
             InputError: something came that is no event.
         """
-        backoff = Backoff(self._api.pauses)
         while True:
-            seen = self._version
+            seen, begun = self._version, self._clock()
+            is_good = True
             try:
                 await self._watch()
-                backoff.reset()
             except ApiError as error:
                 if error.status == GONE:
                     raise
                 self._api.complain(str(error))
-                if self._version != seen:
+                is_good = False
+            finally:
+                was_short = self._clock() < begun + _SHORT and self._version == seen
+                if not was_short:
                     backoff.reset()
+            if was_short or not is_good:
                 await backoff.pause()
 
     async def _watch(self) -> None:
@@ -249,14 +264,24 @@ class Follower(Generic[T]):
 
 
 async def _pages(api: Api, path: str, query: Mapping[str, str]) -> AsyncIterator[ObjectList]:
-    """Yield the pages of a list."""
+    """Yield the pages of a list.
+
+    Raises:
+        AlignupError: the server refuses, does not answer, with no list, or with pages that do not come to an end.
+    """
     query = {**query, "limit": str(_PAGE)}
-    while True:
+    seen: set[object] = set()
+    for _ in range(_MOST_PAGES):
         page = decode_list(await api.request("GET", path, query=query))
+        token, first = page.metadata.next_page, hash(bytes(page.items[0])) if page.items else None
+        if token in seen or first in seen:
+            raise InputError(f"a list of {path} has pages that repeat")
         yield page
-        if not page.metadata.next_page:
+        if not token:
             return
-        query["continue"] = page.metadata.next_page
+        seen.update({token, first} - {None})
+        query["continue"] = token
+    raise InputError(f"a list of {path} has more than {_MOST_PAGES} pages")
 
 
 async def list_objects(api: Api, path: str, query: Mapping[str, str] | None = None) -> AsyncIterator[msgspec.Raw]:
@@ -306,10 +331,16 @@ def _meta(data: msgspec.Raw) -> _Meta:
 
 
 async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Yield the lines of a body, of any length; a last one without an end was cut off and is left out."""
+    """Yield the lines of a body; a last one without an end was cut off and is left out.
+
+    Raises:
+        InputError: one is longer than any event.
+    """
     rest = b""
     async for chunk in response.content.iter_any():
         *lines, rest = (rest + chunk).split(b"\n")
+        if len(rest) > _LONGEST_LINE:
+            raise InputError(f"an event of more than {_LONGEST_LINE} bytes")
         for line in lines:
             if line.strip():
                 yield line

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import asynccontextmanager
@@ -64,13 +64,22 @@ class _Counts:
         self.nodes = Gauge("alignup_extender_nodes", "Nodes known.", ["known_by"], registry=self.registry)
         self.pods = Gauge("alignup_extender_pods", "Bound pods known.", registry=self.registry)
         self.waiting = Gauge("alignup_extender_waiting_pods", "Pods that no node could take.", registry=self.registry)
+        self.ends = Gauge(
+            "alignup_extender_certificate_end_seconds",
+            "When a certificate ends, in seconds since 1970.",
+            ["of"],
+            registry=self.registry,
+        )
         self.lists = Gauge("alignup_extender_lists", "Lists of all objects so far.", registry=self.registry)
 
 
 class _Handlers:
     """Answers requests."""
 
-    def __init__(self, extender: Extender, *, needs_certificate: bool, binds: bool) -> None:
+    def __init__(
+        self, extender: Extender, *, needs_certificate: bool, binds: bool, ends: Callable[[], Mapping[str, float]]
+    ) -> None:
+        self._ends = ends
         self._extender, self._answers = extender, extender.answers
         self._needs_certificate, self._binds = needs_certificate, binds
         self._counts, self._bodies, self._reader = _Counts(), _Bodies(), _Reader()
@@ -131,6 +140,8 @@ class _Handlers:
         exact = sum(isinstance(one, ExactMember) for one in state.members.values())
         counts.nodes.labels("holdings").set(exact)
         counts.nodes.labels("amounts").set(len(state.members) - exact)
+        for of, moment in self._ends().items():
+            counts.ends.labels(of).set(moment)
         counts.pods.set(len(state.pods))
         counts.waiting.set(len(self._answers.waiting))
         counts.lists.set(sum(follower.lists for follower in self._extender.followers))
@@ -293,15 +304,22 @@ def _too_long(length: int) -> web.HTTPException:
     )
 
 
-def make_app(extender: Extender, *, needs_certificate: bool = False, binds: bool = True) -> web.Application:
+def make_app(
+    extender: Extender,
+    *,
+    needs_certificate: bool = False,
+    binds: bool = True,
+    ends: Callable[[], Mapping[str, float]] = dict,
+) -> web.Application:
     """Return the application that serves an extender.
 
     Args:
         extender: the extender.
         needs_certificate: answer questions only over connections on which TLS has verified the client.
         binds: answer `/bind`.
+        ends: says when certificates end, for `/metrics`.
     """
-    handlers = _Handlers(extender, needs_certificate=needs_certificate, binds=binds)
+    handlers = _Handlers(extender, needs_certificate=needs_certificate, binds=binds, ends=ends)
     app = web.Application(client_max_size=LARGEST_QUESTION)
     app.router.add_post("/filter", handlers.handler("filter", wire.decode_args, handlers.filter))
     app.router.add_post("/prioritize", handlers.handler("prioritize", wire.decode_args, handlers.prioritize))

@@ -85,14 +85,16 @@ class Extender:
             lambda one: state.node_gone(one.metadata.name),
         )
         pods: Calls[objects.WatchedPod] = Calls(
-            lambda found: state.pods_listed([one for one in found if one.node], clock()), self._pod_seen, self._pod_gone
+            lambda found: state.pods_listed([one for one in found if one.node], clock(), self.followers[1].list_began),
+            self._pod_seen,
+            self._pod_gone,
         )
         reports: Calls[Report] = Calls(
             lambda found: state.reports_listed(found, clock()),
             lambda one: state.report_seen(one, clock()),
             lambda one: state.report_gone(one.name),
         )
-        follow = partial(Follower, api)
+        follow = partial(Follower, api, clock=clock)
         self.followers: tuple[Follower[Any], ...] = (
             follow(api_client.NODES, objects.decode_node, nodes),
             follow(api_client.PODS, self._decode, pods, query=BOUND_PODS),
@@ -176,6 +178,7 @@ class Extender:
                         return f"NUMA: node {binding.node} can no longer take the pod"
                     self.state.assume(replace(pod, node=binding.node), self.clock())
                 await self._send(binding)
+                self.state.assumed_rightly(binding.uid, self.clock())
             except api_client.ApiError as error:
                 return await self._after(binding, error)
         self.answers.forget(binding.uid)

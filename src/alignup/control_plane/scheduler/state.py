@@ -44,6 +44,8 @@ SLOWEST_REPORT: Final = 60.0
 """Seconds after which a pod that is gone, or bound, is taken to be in what its node reports, whatever that says."""
 
 
+LONGEST_BINDING: Final = 60.0
+"""Seconds after which a request to bind a pod has been answered or given up: requests wait for 30."""
 REPORT_DELAY: Final = 10.0
 """Seconds after which a pod that was bound is in what its node reports, where no fingerprint tells."""
 
@@ -72,8 +74,8 @@ class ClusterState:
         """By uid, the pods that are bound."""
         self.by_node: dict[str, dict[str, WatchedPod]] = {}
         """By the name of a node, the pods that are bound to it, by uid, in the order of their binding."""
-        self.assumed: set[str] = set()
-        """The uids of pods that count as bound although the API server has not said so."""
+        self.assumed: dict[str, float] = {}
+        """By uid, of pods that count as bound and were not seen so: a list begun later has them, or they are gone."""
         self._unordered: dict[str, tuple[set[str], float]] = {}
         """By node, the uids of pods whose order of binding is unknown, and since when they are known."""
 
@@ -85,13 +87,13 @@ class ClusterState:
         before = self.pods.get(uid)
         if before is not None and before.node != pod.node:
             self.pod_gone(uid, now)
-        self.assumed.discard(uid)
+        self.assumed.pop(uid, None)
         self._count(pod, now)
 
     def pod_gone(self, uid: str, now: float) -> None:
         """Take in that a pod has ended or was deleted; an unknown one is no error."""
         pod = self.pods.pop(uid, None)
-        self.assumed.discard(uid)
+        self.assumed.pop(uid, None)
         if pod is None:
             return
         there = self.by_node[pod.node]
@@ -105,16 +107,24 @@ class ClusterState:
 
     def assume(self, pod: WatchedPod, now: float) -> None:
         """Count a pod as bound before the API server says so."""
-        self.assumed.add(pod.pod.uid)
+        self.assumed[pod.pod.uid] = now + LONGEST_BINDING
         self._count(pod, now)
 
-    def pods_listed(self, pods: Iterable[WatchedPod], now: float) -> None:
+    def assumed_rightly(self, uid: str, now: float) -> None:
+        """Take in that the API server has bound a pod, which was not seen so yet."""
+        if uid in self.assumed:
+            self.assumed[uid] = now
+
+    def pods_listed(self, pods: Iterable[WatchedPod], now: float, began: float | None = None) -> None:
         """Take in all bound pods at one moment: those that are not among them are gone.
+
+        A pod that counts as bound may be missing in a list that `began` before its binding; None: now.
 
         In which order new ones were bound is not known; where two of a node are not in its report yet, that matters.
         """
         there = {one.pod.uid: one for one in pods}
-        for uid in [uid for uid in self.pods if uid not in there and uid not in self.assumed]:
+        began = now if began is None else began
+        for uid in [uid for uid in self.pods if uid not in there and self.assumed.get(uid, float("-inf")) < began]:
             self.pod_gone(uid, now)
         fresh: dict[str, set[str]] = {}
         for one in sorted(there.values(), key=lambda one: one.since):

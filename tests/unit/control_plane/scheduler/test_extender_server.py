@@ -17,9 +17,10 @@ import msgspec
 import pytest
 from aiohttp import web
 
+from alignup.control_plane import serving
 from alignup.control_plane.api_server.api_client import CLAIMS, TOPOLOGIES
 from alignup.control_plane.api_server.objects import Container, decode_pod
-from alignup.control_plane.scheduler import extender_server, serving
+from alignup.control_plane.scheduler import extender_server
 from alignup.control_plane.scheduler.extender_answers import Answers
 from alignup.control_plane.scheduler.extender_server import make_app
 from alignup.control_plane.scheduler.extender_service import WOKEN, Extender

@@ -238,3 +238,24 @@ def test_the_copy_of_a_static_pod_is_the_pod_that_its_kubelet_reports() -> None:
     state.report_seen(report("a", described=description(), holdings=held), 0)
     state.pod_seen(copy, 0)
     assert [pod.uid for pod in state.members["a"].node.pods] == ["uid-of-file"]
+
+
+def test_a_pod_that_was_bound_and_ended_in_a_gap_of_the_watch_is_gone_with_the_next_list() -> None:
+    """A list that began after the server has bound it; one that began before may lack it."""
+    state = ClusterState()
+    state.assume(watched("b", "n", cpu=4), 0.0)
+    state.pods_listed([], 2.0, 1.0)
+    assert list(state.pods) == [watched("b").pod.uid]  # the request may be under way
+    state.assumed_rightly(watched("b").pod.uid, 3.0)
+    state.pods_listed([], 5.0, 2.5)
+    assert state.pods
+    state.pods_listed([], 6.0, 4.0)
+    assert not state.pods
+    assert not state.assumed
+
+
+def test_a_binding_whose_answer_never_came_counts_until_a_list_that_began_after_any_answer() -> None:
+    state = ClusterState()
+    state.assume(watched("b", "n", cpu=4), 0.0)
+    state.pods_listed([], 600.0)
+    assert not state.pods

@@ -1,0 +1,568 @@
+"""Every token of deploy/ on a real API server: what its program's work takes goes through, and nothing else does.
+
+What is tried is drawn from the roles of deploy/ and from what the server says of itself in OpenAPI: every verb of every
+kind, every subresource, and every field of each kind that a token may write.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections import Counter
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+import yaml
+
+from alignup.control_plane.api_server.api_client import TOPOLOGIES
+from alignup.control_plane.api_server.leader import LEADER
+from alignup.control_plane.scheduler.extender_service import WOKEN
+from rigged import BIN, DEPLOY, Server, control_plane
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [pytest.mark.slow, pytest.mark.rig]
+
+NODES = "/api/v1/nodes"
+VERBS = {"post": "create", "put": "update"}
+"""Verbs of rights by the actions of OpenAPI; all others have the same name."""
+ANYBODY = {"selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectreviews"}
+"""Kinds that the server lets everybody ask about themselves."""
+CONFINED = {"securityContext": {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}}}
+OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "set", "uid": "11", "controller": True}
+WELL_FORMED: dict[str, Any] = {
+    "metadata.finalizers": ["example.com/held"],
+    "metadata.ownerReferences": [OWNER],
+    "metadata.labels": {"example.com/a": "b"},
+    "metadata.annotations": {"example.com/a": "b"},
+    "metadata.generateName": "another-",
+    "spec.taints": [{"key": "example.com/a", "effect": "NoExecute"}],
+    "spec.podCIDRs": ["10.1.0.0/24"],
+    "spec.podCIDR": "10.1.0.0/24",
+    "spec.providerID": "cloud://a",
+    "spec.tolerations": [{"operator": "Exists"}],
+    "spec.activeDeadlineSeconds": 5,
+    "spec.schedulingGates": [{"name": "example.com/a"}],
+}
+"""Values that the server itself would take; of other fields a value is made by its type."""
+KEPT_BY_SERVER = {"resourceVersion", "managedFields", "generation", "creationTimestamp", "uid", "selfLink"}
+
+
+class Work(NamedTuple):
+    """A request that the work of a program takes."""
+
+    right: tuple[str, str]
+    """The resource and the verb."""
+    method: str
+    path: str
+    body: Any = None
+    own: frozenset[str] = frozenset()
+    """Fields of the body that are the program's to fill in."""
+
+
+def pod(name: str, namespace: str, account: str = "default", **more: Any) -> dict[str, Any]:
+    """Return a confined pod that runs on node a."""
+    container = {
+        "name": "c",
+        "image": "good",
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    }
+    spec = {"nodeName": "a", "serviceAccountName": account, "containers": [container], **CONFINED}
+    labels = {"app.kubernetes.io/name": account}
+    metadata = {"name": name, "namespace": namespace, "labels": labels, **more.pop("metadata", {})}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {**spec, **more}}
+
+
+def event(component: str) -> dict[str, Any]:
+    """Return an Event as a program of ours writes it."""
+    about = {"kind": "Pod", "apiVersion": "v1", "namespace": "default", "name": "pending", "uid": "1"}
+    return {
+        "metadata": {"generateName": "pending.", "namespace": "default"},
+        "involvedObject": about,
+        "reason": "NotAligned",
+        "message": "no",
+        "type": "Warning",
+        "source": {"component": component},
+        "count": 1,
+    }
+
+
+EVENT_FIELDS = frozenset(
+    {"count", "firstTimestamp", "lastTimestamp", "eventTime", "message", "reason", "reportingInstance"}
+    | {"involvedObject.name", "involvedObject.uid", "involvedObject.apiVersion", "involvedObject.fieldPath"}
+    | {"involvedObject.resourceVersion", "source.host", "metadata.generateName", "metadata.name"}
+)
+
+
+def topology(name: str, annotation: str) -> dict[str, Any]:
+    """Return a NodeResourceTopology object as the publisher writes it."""
+    metadata = {"name": name, "annotations": {"alignup.dev/holdings": annotation}}
+    return {
+        "apiVersion": "topology.node.k8s.io/v1alpha2",
+        "kind": "NodeResourceTopology",
+        "metadata": metadata,
+        "zones": [],
+    }
+
+
+def documents(*kinds: str) -> list[dict[str, Any]]:
+    """Return the objects of some kinds in the roles of deploy/."""
+    texts = [path.read_text() for path in sorted(DEPLOY.glob("*-rbac.yaml"))]
+    return [one for text in texts for one in yaml.safe_load_all(text) if one["kind"] in kinds]
+
+
+def rights_of(account: str) -> set[tuple[str, str]]:
+    """Return the resources and verbs that the roles of an account name."""
+    rules = [
+        rule for one in documents("Role", "ClusterRole") if one["metadata"]["name"] == account for rule in one["rules"]
+    ]
+    return {(kind, verb) for rule in rules for kind in rule["resources"] for verb in rule["verbs"]}
+
+
+def reads(account: str) -> list[Work]:
+    """Return a request for each right of an account to read."""
+    found = []
+    for one in documents("Role", "ClusterRole"):
+        for rule in one["rules"] if one["metadata"]["name"] == account else ():
+            (group,) = rule["apiGroups"]
+            version = {"topology.node.k8s.io": "v1alpha2"}.get(group, "v1")
+            root = f"/apis/{group}/{version}" if group else f"/api/{version}"
+            for kind in rule["resources"]:
+                if "list" in rule["verbs"]:
+                    found.append(Work((kind, "list"), "GET", f"{root}/{kind}"))
+                if "watch" in rule["verbs"]:
+                    found.append(Work((kind, "watch"), "GET", f"{root}/{kind}?watch=1&timeoutSeconds=1"))
+    return found
+
+
+POD = "/api/v1/namespaces/{}/pods/{}"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/alignup/leases"
+LEASE = {"metadata": {"name": "alignup-extender", "namespace": "alignup"}, "spec": {"holderIdentity": "x"}}
+LEASE_FIELDS = frozenset(
+    f"spec.{name}"
+    for name in ("acquireTime", "holderIdentity", "leaseDurationSeconds", "leaseTransitions", "renewTime")
+)
+EVENTS = "/api/v1/namespaces/default/events"
+BINDING = {
+    "metadata": {"name": "pending", "namespace": "default", "uid": "UID"},
+    "target": {"apiVersion": "v1", "kind": "Node", "name": "a"},
+}
+EVICTION = {
+    "apiVersion": "policy/v1",
+    "kind": "Eviction",
+    "metadata": {"name": "moved", "namespace": "default"},
+    "deleteOptions": {"preconditions": {"uid": "UID"}},
+}
+WRITES = {
+    "alignup-extender": [
+        Work(("pods", "get"), "GET", POD.format("default", "pending")),
+        Work(("events", "create"), "POST", EVENTS, event("alignup-extender"), EVENT_FIELDS),
+        Work(("leases", "create"), "POST", LEASES, LEASE, LEASE_FIELDS),
+        Work(("leases", "get"), "GET", f"{LEASES}/alignup-extender"),
+        Work(("leases", "update"), "PUT", f"{LEASES}/alignup-extender", LEASE, LEASE_FIELDS),
+        Work(("nodes", "patch"), "PATCH", f"{NODES}/a", {"metadata": {"annotations": {WOKEN: "now"}}}),
+        Work(("pods", "patch"), "PATCH", POD.format("alignup", "other"), {"metadata": {"labels": {LEADER: None}}}),
+        Work(("pods", "patch"), "PATCH", POD.format("alignup", "own"), {"metadata": {"labels": {LEADER: "true"}}}),
+        Work(
+            ("pods/binding", "create"),
+            "POST",
+            POD.format("default", "pending") + "/binding",
+            BINDING,
+            frozenset({"target.name", "target.uid", "target.apiVersion", "target.namespace", "target.fieldPath"})
+            | {"target.resourceVersion", "metadata.generateName"},
+        ),
+    ],
+    "alignup-publish": [
+        Work(("events", "create"), "POST", EVENTS, event("alignup-publish"), EVENT_FIELDS),
+        Work(
+            ("noderesourcetopologies", "create"),
+            "POST",
+            TOPOLOGIES,
+            topology("a", "x"),
+            frozenset({"attributes", "topologyPolicies", "zones"}),
+        ),
+        Work(
+            ("noderesourcetopologies", "patch"),
+            "PATCH",
+            f"{TOPOLOGIES}/a",
+            topology("a", "y"),
+            frozenset({"attributes", "topologyPolicies", "zones"}),
+        ),
+    ],
+    "alignup-reconcile": [
+        Work(("events", "create"), "POST", EVENTS, event("alignup-reconcile"), EVENT_FIELDS),
+        Work(("noderesourcetopologies", "get"), "GET", f"{TOPOLOGIES}/a"),
+        Work(("pods", "delete"), "DELETE", POD.format("default", "rejected")),
+    ],
+    "alignup-rebalance": [
+        Work(("pods", "get"), "GET", POD.format("default", "pending")),
+        Work(
+            ("pods/eviction", "create"),
+            "POST",
+            POD.format("default", "moved") + "/eviction",
+            EVICTION,
+            # a name in the path wins; the server ignores other metadata, and takes a trial for one
+            frozenset({"deleteOptions.preconditions", "deleteOptions.dryRun", "metadata.generateName"}),
+        ),
+    ],
+    "alignup-asking": [Work(("pods", "get"), "GET", POD.format("default", "pending"))],
+}
+HOME = {"alignup-extender": "alignup", "alignup-asking": "default"}
+
+
+def whole(schema: Any, schemas: Any) -> Any:
+    """Return a schema, where another one is referred to."""
+    while "$ref" in schema or "allOf" in schema:
+        schema = schemas[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema["allOf"][0]
+    return schema
+
+
+def value(schema: Any, schemas: Any, level: int = 0) -> Any:
+    """Return something that a schema allows."""
+    schema = whole(schema, schemas)
+    kind = schema.get("type", "string")
+    if kind == "object" and "properties" in schema:
+        names = schema.get("required") or list(schema["properties"])[:1]
+        properties = schema["properties"]
+        return {name: value(properties[name], schemas, level + 1) for name in names} if level < 6 else {}
+    if kind == "object":
+        return {"example.com/a": value(schema.get("additionalProperties") or {}, schemas, level + 1)}
+    if kind == "array":
+        return [value(schema["items"], schemas, level + 1)]
+    moments = {"date-time": "2030-01-01T00:00:00Z", "micro-time": "2030-01-01T00:00:00.000000Z"}
+    usual = {"string": "xyz", "integer": 7, "number": 7, "boolean": True}[kind]
+    return moments.get(schema.get("format", ""), schema.get("enum", [usual])[0])
+
+
+class Cluster:
+    """An API server with deploy/, pods and nodes to try things on, and a token for each account."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.tokens: dict[str, str] = {}
+        self.answers: Counter[tuple[str, str, str]] = Counter()
+        self.specs: dict[str, Any] = {}
+
+    def build(self) -> None:
+        """Apply deploy/ and create what is tried upon."""
+        server = self.server
+        server.deployed()
+        asking = {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {"name": "alignup-asking", "namespace": "default"},
+        }
+        server.apply(asking)
+        subject = {"kind": "ServiceAccount", "name": "alignup-asking", "namespace": "default"}
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "alignup-asking"}
+        binding = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding"}
+        server.apply({**binding, "metadata": {"name": "asking"}, "roleRef": role, "subjects": [subject]})
+        for name in ("a", "b"):
+            metadata = {"name": name, "labels": {"zone": "x"}, "annotations": {"kept": "1"}}
+            assert server.ask("POST", NODES, {"apiVersion": "v1", "kind": "Node", "metadata": metadata}) == 201
+        self.create(pod("other", "alignup", "alignup-extender"))
+        assert server.ask("PATCH", POD.format("alignup", "other"), {"metadata": {"labels": {LEADER: "true"}}}) == 200
+        self.create(pod("stranger", "alignup"))
+        for account in WRITES:
+            home = HOME.get(account, account)
+            self.create(pod("own", home, account))
+            self.tokens[account] = server.token_of(home, account, "own")
+        self.create(pod("moved", "default"))
+        status = {"status": {"phase": "Failed", "reason": "TopologyAffinityError"}}
+        for name, owners, state in (
+            ("rejected", [OWNER], status),
+            ("ownerless", [], status),
+            ("failed", [OWNER], {"status": {"phase": "Failed", "reason": "Error"}}),
+            ("running", [OWNER], {"status": {"phase": "Running"}}),
+        ):
+            self.create(pod(name, "default", metadata={"ownerReferences": owners}))
+            assert server.ask("PATCH", POD.format("default", name) + "/status", state) == 200
+        pending = pod("pending", "default")
+        del pending["spec"]["nodeName"]
+        self.create(pending)
+        self.wait_for_policies()
+
+    def create(self, found: dict[str, Any]) -> None:
+        """Create a pod."""
+        path = f"/api/v1/namespaces/{found['metadata']['namespace']}/pods"
+        status, answer = self.server.asked("POST", path, found)
+        assert status == 201, answer
+
+    def wait_for_policies(self) -> None:
+        """Wait until each policy is seen: one denies what the one that was applied last forbids."""
+        bad = event("alignup-extender") | {"involvedObject": {"kind": "Node", "name": "a", "namespace": "default"}}
+        deadline = time.monotonic() + 60
+        while self.server.ask("POST", EVENTS, bad, self.tokens["alignup-extender"]) != 422:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+
+    def filled(self, method: str, path: str, body: Any) -> Any:
+        """Return a body with the uid of the pod that it is about, or the version of what it replaces."""
+        if method == "PUT":
+            version = self.server.get(path).get("metadata", {}).get("resourceVersion", "")
+            return put(body, "metadata.resourceVersion", version)
+        if '"UID"' not in json.dumps(body):
+            return body
+        uid = self.server.get(path.rpartition("/")[0])["metadata"]["uid"]
+        return json.loads(json.dumps(body).replace('"UID"', json.dumps(uid)))
+
+    def ask(self, account: str, method: str, path: str, body: Any = None, kind: str = "") -> tuple[int, Any]:
+        """Ask with the token of an account, and note the answer."""
+        status, found = self.server.asked(method, path, self.filled(method, path, body), self.tokens[account], kind)
+        message = str(found.get("message", "")) if isinstance(found, dict) else ""
+        by = "policy" if "ValidatingAdmissionPolicy" in message else "RBAC" if status == 403 else "the API"
+        self.answers[account, method, "allowed" if status < 300 else f"refused by {by}"] += 1
+        return status, found
+
+    def offered(self) -> Iterator[tuple[str, str, str]]:
+        """Yield everything that the server offers: resource with its subresource, verb, method and path."""
+        for name in self.server.get("/openapi/v3")["paths"]:
+            if not name.startswith(("api/", "apis/")):
+                continue
+            for path, methods in self.spec(name)["paths"].items():
+                match = re.search(
+                    r"/(?:v\w+)/(?:watch/)?(?:namespaces/\{namespace\}/)?([a-z]+)(?:/\{name\}((?:/\w+)?))?", path
+                )
+                if match is None or "{path}" in path or "/watch/" in path:
+                    continue
+                resource = match[1] + (match[2] or "")
+                for method, what in methods.items():
+                    if isinstance(what, dict) and "x-kubernetes-action" in what:
+                        action = what["x-kubernetes-action"]
+                        yield (
+                            resource,
+                            VERBS.get(action, "create" if action == "connect" else action),
+                            f"{method.upper()} {path}",
+                        )
+
+    def spec(self, name: str) -> Any:
+        """Return the OpenAPI document of a group."""
+        if name not in self.specs:
+            self.specs[name] = self.server.get(f"/openapi/v3/{name}")
+        return self.specs[name]
+
+    def fields(self, group: str, kind: str) -> dict[str, Any]:
+        """Return a value for each field of a kind, by its path of at most two names."""
+        schemas = self.spec(group)["components"]["schemas"]
+
+        found: dict[str, Any] = {}
+        (name,) = [one for one in schemas if one.endswith(f".{kind}")]
+        for first, schema in whole(schemas[name], schemas)["properties"].items():
+            properties = whole(schema, schemas).get("properties")
+            if first in {"apiVersion", "kind"}:
+                continue
+            for second, inner in (properties or {"": schema}).items():
+                path = f"{first}.{second}" if second else first
+                if second not in KEPT_BY_SERVER:
+                    found[path] = WELL_FORMED.get(path) or value(inner, schemas)
+        return found
+
+
+def put(body: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
+    """Return a body with another value at a path; maps of labels and annotations are added to."""
+    made = deepcopy(body)
+    at = made
+    *before, last = path.split(".")
+    for name in before:
+        at = at.setdefault(name, {})
+    if isinstance(value, dict) and isinstance(at.get(last), dict):
+        value = {**at[last], **value}
+    at[last] = value
+    return made
+
+
+def at_path(found: Any, path: str) -> Any:
+    """Return what an object has at a path."""
+    for name in path.split("."):
+        found = found.get(name) if isinstance(found, dict) else None
+    return found
+
+
+KINDS = {
+    "pods": ("api/v1", "Pod"),
+    "nodes": ("api/v1", "Node"),
+    "events": ("api/v1", "Event"),
+    "pods/binding": ("api/v1", "Binding"),
+    "leases": ("apis/coordination.k8s.io/v1", "Lease"),
+    "noderesourcetopologies": ("apis/topology.node.k8s.io/v1alpha2", "NodeResourceTopology"),
+    "pods/eviction": ("api/v1", "Eviction"),
+}
+
+
+def test_each_token_may_do_what_its_work_takes_and_nothing_else(capsys) -> None:
+    with control_plane() as plane:
+        cluster = Cluster(Server(plane.kubeconfig))
+        cluster.build()
+        wrong: list[Any] = []
+        for account, works in WRITES.items():
+            wrong += changed_fields(cluster, account, works)
+            wrong += answered_attacks(cluster, account)
+            wrong += unfinished_work(cluster, account, works)
+            wrong += offered_beside(cluster, account)
+    assert not wrong, "\n".join(map(str, wrong))
+    with capsys.disabled():
+        for (account, method, answer), count in sorted(cluster.answers.items()):
+            print(f"{account:20} {method:7} {answer:18} {count}")  # noqa: T201  # a campaign tells its numbers
+
+
+def unfinished_work(cluster: Cluster, account: str, works: list[Work]) -> Iterator[Any]:
+    """Yield what does not go through of an account's work, and the rights that no work of it takes."""
+    everything = [*reads(account), *works]
+    for one in everything:
+        if one.right in {("leases", "create"), ("noderesourcetopologies", "create")}:  # it is there by now
+            cluster.server.ask("DELETE", f"{one.path}/{one.body['metadata']['name']}")
+        status, found = cluster.ask(account, one.method, one.path, one.body)
+        if status not in {200, 201}:
+            yield account, one, found
+    yield from rights_of(account) ^ {one.right for one in everything}
+
+
+def offered_beside(cluster: Cluster, account: str) -> Iterator[Any]:
+    """Yield each verb of each kind and subresource that the roles do not name, and that is not forbidden."""
+    rights, home = rights_of(account), HOME.get(account, account)
+    for resource, verb, request in cluster.offered():
+        if (resource, verb) in rights or resource in ANYBODY:
+            continue
+        method, path = request.replace("{namespace}", home).replace("{name}", "x").split(" ")
+        status, found = cluster.ask(account, method, path, {"metadata": {}} if method[0] == "P" else None)
+        if status != 403:
+            yield account, resource, verb, request, status, found
+
+
+def changed_fields(cluster: Cluster, account: str, works: list[Work]) -> Iterator[Any]:
+    """Yield each field of what an account may write that can be changed, and is not its program's."""
+    for one in works:
+        if one.method not in {"POST", "PUT", "PATCH"}:
+            continue
+        if one.method != "POST":  # on what is there
+            cluster.server.ask("POST", one.path.rpartition("/")[0], one.body, cluster.tokens[account])
+        before = cluster.server.get(one.path) if one.method != "POST" else one.body
+        for path, value in cluster.fields(*KINDS[one.right[0]]).items():
+            # of another name it is another object, of which ATTACKS has some
+            if path in one.own or (one.method == "POST" and path == "metadata.name"):
+                continue
+            body = put(one.body, path, value)
+            status, found = cluster.ask(account, one.method, one.path, body)
+            told = at_path(found, path) if status < 300 else None
+            took = told is not None and told == at_path(body, path) and at_path(before, path) != told
+            if took:
+                yield account, one.right, path, status, found
+            if one.method == "POST" and status == 201 and one.right[0] != "events":
+                undo(cluster, one)
+
+
+def undo(cluster: Cluster, one: Work) -> None:
+    """Take back what a request without effect has created all the same."""
+    name = one.body["metadata"]["name"]
+    if one.right[0] in {"pods/binding", "pods/eviction"}:
+        path = POD.format("default", name)
+        assert cluster.server.ask("DELETE", f"{path}?gracePeriodSeconds=0") in {200, 404}
+        again = pod(name, "default")
+        if one.right[0] == "pods/binding":
+            del again["spec"]["nodeName"]
+        cluster.create(again)
+    else:
+        assert cluster.server.ask("DELETE", f"{one.path}/{name}") == 200
+
+
+def answered_attacks(cluster: Cluster, account: str) -> Iterator[Any]:
+    """Yield what goes through of what somebody would do who has a token."""
+    for method, path, body, *kind in ATTACKS[account]:
+        status, found = cluster.ask(account, method, path, body, *kind)
+        if status < 400:
+            yield account, method, path, body, status, found
+
+
+MERGE, STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"
+JSON_PATCH, APPLY = "application/json-patch+json", "application/apply-patch+yaml"
+IMAGE = [{"op": "replace", "path": "/spec/containers/0/image", "value": "evil"}]
+ATTACKS: dict[str, list[tuple[Any, ...]]] = {
+    "alignup-extender": [
+        ("PATCH", POD.format("alignup", "own"), IMAGE, JSON_PATCH),
+        ("PATCH", POD.format("alignup", "other"), IMAGE, JSON_PATCH),
+        ("PATCH", POD.format("alignup", "own"), {"spec": {"containers": [{"name": "c", "image": "evil"}]}}, STRATEGIC),
+        (
+            "PATCH",
+            POD.format("alignup", "own") + "?fieldManager=x&force=true",
+            {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "own", "finalizers": ["a.b/c"]}},
+            APPLY,
+        ),
+        ("PATCH", POD.format("alignup", "other"), {"metadata": {"labels": {LEADER: "yes"}}}),
+        ("PATCH", POD.format("alignup", "stranger"), {"metadata": {"labels": {LEADER: "true"}}}),
+        ("PATCH", POD.format("alignup", "own"), {"metadata": {"labels": None}}),
+        ("PATCH", POD.format("alignup-publish", "own"), {"metadata": {"labels": {LEADER: "true"}}}),
+        ("PATCH", POD.format("default", "moved"), IMAGE, JSON_PATCH),
+        ("PATCH", f"{NODES}/a", {"metadata": {"annotations": {"kept": None}}}),
+        ("PATCH", f"{NODES}/a", {"metadata": {"annotations": {"kept": "2"}}}),
+        ("PATCH", f"{NODES}/a", {"metadata": {"annotations": {WOKEN: "x" * 65}}}),
+        ("PATCH", f"{NODES}/a", {"metadata": {"labels": None}}),
+        ("PATCH", f"{NODES}/a", {"spec": {"unschedulable": True}}),
+        ("PATCH", f"{NODES}/a/status", {"status": {"conditions": []}}),
+        ("POST", LEASES, {**LEASE, "metadata": {"name": "another"}}),
+        ("POST", LEASES.replace("alignup", "kube-system"), LEASE),
+        ("POST", POD.format("default", "pending") + "/binding", put(BINDING, "metadata.annotations", {"a": "b"})),
+        ("POST", POD.format("default", "pending") + "/binding", put(BINDING, "target.kind", "Pod")),
+        ("POST", POD.format("default", "pending") + "/binding", put(BINDING, "metadata.uid", None)),
+        ("POST", EVENTS, event("kubelet")),
+        ("POST", EVENTS, put(event("alignup-extender"), "type", "Normal")),
+        ("GET", "/api/v1/secrets", None),
+    ],
+    "alignup-publish": [
+        ("POST", TOPOLOGIES, topology("b", "x")),
+        ("PATCH", f"{TOPOLOGIES}/b?fieldManager=x", topology("b", "x"), APPLY),
+        ("POST", EVENTS, event("alignup-extender")),
+        ("PATCH", f"{NODES}/a", {"metadata": {"annotations": {"alignup.dev/holdings": "x"}}}),
+        ("DELETE", f"{TOPOLOGIES}/a", None),
+    ],
+    "alignup-reconcile": [
+        ("DELETE", POD.format("default", "running"), None),
+        ("DELETE", POD.format("default", "running") + "?gracePeriodSeconds=0", None),
+        ("DELETE", POD.format("default", "failed"), None),
+        ("DELETE", POD.format("default", "ownerless"), None),
+        ("DELETE", POD.format("alignup-publish", "own"), None),
+        ("DELETE", "/api/v1/namespaces/default/pods", None),
+        ("POST", EVENTS, event("alignup-publish")),
+    ],
+    "alignup-rebalance": [
+        ("POST", POD.format("default", "moved") + "/eviction", put(EVICTION, "deleteOptions.gracePeriodSeconds", 0)),
+        ("POST", POD.format("default", "moved") + "/eviction", put(EVICTION, "deleteOptions", {"preconditions": None})),
+        ("DELETE", POD.format("default", "moved"), None),
+    ],
+    "alignup-asking": [
+        ("PATCH", f"{NODES}/a", {"metadata": {"annotations": {WOKEN: "now"}}}),
+        ("DELETE", POD.format("default", "moved"), None),
+        ("GET", "/api/v1/secrets", None),
+    ],
+}
+
+
+def test_a_publisher_without_a_node_in_its_token_publishes_nothing() -> None:
+    with control_plane() as plane:
+        cluster = Cluster(Server(plane.kubeconfig))
+        cluster.build()
+        token = cluster.server.token_of("alignup-publish", "alignup-publish")
+        assert cluster.server.ask("POST", TOPOLOGIES, topology("a", "x"), token) == 422
+
+
+def kubectl() -> str:
+    """Return the program; the rig's own if there is one."""
+    return str(BIN / "kubectl") if (BIN / "kubectl").exists() else shutil.which("kubectl") or ""
+
+
+@pytest.mark.skipif(not kubectl(), reason="no kubectl applies the kustomization")
+def test_what_is_applied_twice_is_unchanged_the_second_time() -> None:
+    with control_plane() as plane:
+        words = [kubectl(), "--kubeconfig", plane.kubeconfig, "apply", "-k", str(DEPLOY)]
+        here = {**os.environ, "HOME": str(plane.folder)}
+        first, second = (
+            subprocess.run(words, check=True, capture_output=True, text=True, env=here).stdout.splitlines()  # noqa: S603  # ours
+            for _ in range(2)
+        )
+    assert [line for line in first if not line.endswith(" created")] == []
+    assert [line for line in second if not line.endswith(" unchanged")] == []

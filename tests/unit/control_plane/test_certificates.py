@@ -1,0 +1,131 @@
+"""Certificates are read again when their files change, and one that ends soon is complained of."""
+
+from __future__ import annotations
+
+import shutil
+import ssl
+import subprocess
+import time
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+from alignup.control_plane.certificates import ServedCertificate, end_of
+from certificates import certificate
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")
+
+
+def shaken(served: ServedCertificate, client: ssl.SSLContext) -> bytes | None:
+    """Return the certificate that a client gets; None: one of the two refuses the other."""
+    there, here = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [client.wrap_bio(here, there), served.context.wrap_bio(there, here, server_side=True)]
+    try:
+        for _ in range(6):
+            for end in ends:
+                with suppress(ssl.SSLWantReadError):
+                    end.do_handshake()
+    except ssl.SSLError:
+        return None
+    return ends[0].getpeercert(binary_form=True)
+
+
+def client_of(folder: Path, name: str = "") -> ssl.SSLContext:
+    """Return a client that believes anybody, and shows a certificate."""
+    made = ssl.create_default_context()
+    made.check_hostname, made.verify_mode = False, ssl.CERT_NONE
+    if name:
+        made.load_cert_chain(folder / f"{name}.crt", folder / f"{name}.key")
+    return made
+
+
+@pytest.fixture
+def files(tmp_path) -> Path:
+    for name, issuer in (("ca", ""), ("other", ""), ("one", "ca"), ("two", "ca"), ("client", "ca"), ("guest", "other")):
+        certificate(tmp_path, name, issuer)
+    for ending in ("crt", "key"):
+        shutil.copy(tmp_path / f"one.{ending}", tmp_path / f"tls.{ending}")
+    shutil.copy(tmp_path / "ca.crt", tmp_path / "clients.crt")
+    return tmp_path
+
+
+def der(path: Path) -> bytes:
+    return ssl.PEM_cert_to_DER_cert(path.read_text())
+
+
+def test_new_files_are_served_and_bad_ones_leave_the_old_in_use(files) -> None:
+    said: list[str] = []
+    paths = [str(files / name) for name in ("tls.crt", "tls.key", "clients.crt")]
+    served = ServedCertificate(*paths, said.append)
+    assert shaken(served, client_of(files)) == der(files / "one.crt")
+    shutil.copy(files / "two.crt", files / "tls.crt")  # without its key
+    served.look(0.0)
+    assert shaken(served, client_of(files)) == der(files / "one.crt")
+    assert "from before stays in use" in said[-1]
+    shutil.copy(files / "two.key", files / "tls.key")
+    served.look(0.0)
+    assert shaken(served, client_of(files)) == der(files / "two.crt")
+    (files / "tls.crt").unlink()
+    served.look(0.0)
+    assert shaken(served, client_of(files)) == der(files / "two.crt")
+    assert len(said) == 3
+
+
+def test_the_authorities_of_clients_are_read_again_and_old_ones_forgotten(files) -> None:
+    served = ServedCertificate(*(str(files / name) for name in ("tls.crt", "tls.key", "clients.crt")), lambda _: None)
+
+    def is_let_in(name: str) -> bool:
+        return shaken_by_server(served, client_of(files, name))
+
+    assert [is_let_in("client"), is_let_in("guest")] == [True, False]
+    shutil.copy(files / "other.crt", files / "clients.crt")
+    served.look(0.0)
+    assert [is_let_in("client"), is_let_in("guest")] == [False, True]
+
+
+def shaken_by_server(served: ServedCertificate, client: ssl.SSLContext) -> bool:
+    """Return whether the server has verified the client."""
+    there, here = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [client.wrap_bio(here, there), served.context.wrap_bio(there, here, server_side=True)]
+    try:
+        for _ in range(6):
+            for end in ends:
+                with suppress(ssl.SSLWantReadError):
+                    end.do_handshake()
+    except ssl.SSLError:
+        return False
+    return bool(ends[1].getpeercert())
+
+
+def test_a_certificate_that_ends_soon_is_complained_of_once_a_day(files) -> None:
+    said: list[str] = []
+    served = ServedCertificate(*(str(files / name) for name in ("tls.crt", "tls.key", "clients.crt")), said.append)
+    now = time.time()
+    served.look(now - 30 * 86400)
+    assert said == []
+    served.look(now)
+    served.look(now + 3600)
+    assert len(said) == 2
+    assert all("ends at" in one for one in said)
+    served.look(now + 90000)
+    assert len(said) == 4
+    assert served.ends().keys() == {"server", "clients"}
+
+
+def test_the_end_is_that_of_openssl(files) -> None:
+    for name in ("ca", "one"):
+        words = ["openssl", "x509", "-enddate", "-noout", "-in", files / f"{name}.crt"]
+        done = subprocess.run(words, check=True, capture_output=True, text=True)  # noqa: S603  # of our own making
+        expected = datetime.strptime(done.stdout.strip(), "notAfter=%b %d %H:%M:%S %Y GMT").replace(tzinfo=UTC)
+        assert end_of((files / f"{name}.crt").read_text()) == expected.timestamp()
+
+
+@pytest.mark.parametrize("text", ["", "no certificate", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"])
+def test_what_is_no_certificate_has_no_end(text) -> None:
+    with pytest.raises((ValueError, IndexError)):
+        end_of(text)
