@@ -22,6 +22,7 @@ from alignup.core.amounts.memory_state cimport MOST_TYPES
 from alignup.core.amounts.score cimport score_of
 from alignup.core.amounts.trial cimport MOST_RESOURCES, POLICY_BEST_EFFORT, NodeRow, PodRequest, Request, Trial
 from alignup.core.bits cimport NARROW_NODES, WIDEST, all_nodes, popcount
+from alignup.core.blocks cimport zeroed
 
 from types import MappingProxyType
 
@@ -675,9 +676,7 @@ cdef class Job:
         self.pod.containers = len(requests) - 1
         self.pod.is_reusable = False
         memset(&self.pod.total, 0, sizeof(Request))
-        self.pod.requests = <Request*>PyMem_Calloc(len(requests), sizeof(Request))
-        if self.pod.requests is NULL:
-            raise MemoryError
+        self.pod.requests = <Request*>zeroed(len(requests), sizeof(Request))
         first = {}
         for number, asked in enumerate(requests):
             read_request(&self.pod.requests[<int>number], asked, types, resources)

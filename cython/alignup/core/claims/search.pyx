@@ -18,10 +18,11 @@ of devices, which cuts walks short, all three are off.
 This module is the Python interface: it copies the tables of a problem. `walk.pyx` beside it walks.
 """
 
-from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from cpython.mem cimport PyMem_Free
 from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memset
 
+from alignup.core.blocks cimport zeroed
 from alignup.core.claims.failed_states cimport drop_states, longest_key
 from alignup.core.claims.state cimport BLOCKED, FULL, MOST_RESULTS, Point, Tables
 from alignup.core.claims.walk cimport FATAL, FOUND, LIMIT, TOUCHED, Outcome, Walk, walk_from
@@ -98,9 +99,7 @@ cdef class _Search:
 
     cdef void* get(self, Py_ssize_t count, Py_ssize_t size) except NULL:
         """Return zeroed memory."""
-        cdef void* block = PyMem_Calloc(max(count, 1), size)
-        if block is NULL:
-            raise MemoryError
+        cdef void* block = zeroed(count, size)
         self.blocks.append(<size_t>block)
         return block
 
