@@ -139,7 +139,7 @@ def test_evaluate(benchmark, promise, name, policy, shapes):
 @pytest.mark.slow
 @pytest.mark.benchmark(group="cluster: growth")
 def test_growth(benchmark):
-    """From 1,000 to 100,000 nodes time grows as the nodes do, and their amounts stay under 100 MB."""
+    """From 1,000 to 100,000 nodes time grows as the nodes do."""
     pod = pod_of([ONE_NODE])
     random = Random(1)
     empty = Node.from_dict(described("restricted"))
@@ -150,7 +150,6 @@ def test_growth(benchmark):
         check(cluster, pod, STRATEGIES[0])
         seconds[count] = best_of(lambda cluster=cluster: cluster.evaluate(pod), 7)
         benchmark.extra_info[f"ns_a_node_at_{count}"] = round(seconds[count] / count * 1e9)
-    benchmark.extra_info["megabytes"] = round(cluster.nbytes / 1e6, 1)
     assert (cluster.evaluate(pod, threads=2).score == cluster.evaluate(pod).score).all()
     one = two = float("inf")
     for _ in range(7):  # in turn, so that both see the same machine
@@ -159,7 +158,6 @@ def test_growth(benchmark):
     benchmark.extra_info["speed_up_of_two_threads"] = round(one / two, 2)
     assert benchmark.disabled or two < one * SLACK
     benchmark.pedantic(cluster.evaluate, (pod,), rounds=3)
-    assert cluster.nbytes < 100e6
     assert seconds[100_000] < 100 * seconds[1_000] * FACTOR
 
 

@@ -241,11 +241,6 @@ class Cluster:
         return (*cpu, *self._board.types, *self._board.resources)
 
     @property
-    def nbytes(self) -> int:
-        """The bytes of all amounts together."""
-        return self._board.nbytes
-
-    @property
     def rows(self) -> Sequence[Row]:
         """The facts about each node: its policy, and the ledgers of its providers."""
         return self._board.parts

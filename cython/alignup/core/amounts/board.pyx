@@ -22,6 +22,7 @@ from alignup.core.amounts.memory_state cimport MOST_TYPES
 from alignup.core.amounts.score cimport score_of
 from alignup.core.amounts.trial cimport MOST_RESOURCES, POLICY_BEST_EFFORT, NodeRow, PodRequest, Request, Trial
 from alignup.core.bits cimport NARROW_NODES, WIDEST, all_nodes, popcount
+from alignup.core.blocks cimport zeroed
 
 from types import MappingProxyType
 
@@ -376,23 +377,6 @@ cdef class Board:
         """The device resources of all nodes, sorted."""
         return tuple(sorted(self.resource_numbers))
 
-    @property
-    def nbytes(self):
-        """The bytes of the rows and of what they point to, those of shared layouts left out."""
-        cdef Row row
-        cdef Py_ssize_t total = self.row_count * (
-            sizeof(NodeRow) + self.type_room * sizeof(int16_t) + self.resource_room * sizeof(void*)
-        )
-        for item in self.kept:
-            row = item
-            if row.cpu is not None:
-                total += (row.cpu.state.layout.groups.words + row.amounts.nodes) * 8
-            if row.memory is not None:
-                total += row.amounts.nodes * (row.memory.state.layout.types + 4) * 8
-            for ledger in row.ledgers.values():
-                total += ((<DeviceLedger>ledger).state.layout.words + (<DeviceLedger>ledger).state.layout.places) * 8
-        return total
-
     cdef int number_names(self, Row row) except -1:
         """Give every type and resource of a row a number."""
         if row is None or not row.amounts.nodes:
@@ -692,9 +676,7 @@ cdef class Job:
         self.pod.containers = len(requests) - 1
         self.pod.is_reusable = False
         memset(&self.pod.total, 0, sizeof(Request))
-        self.pod.requests = <Request*>PyMem_Calloc(len(requests), sizeof(Request))
-        if self.pod.requests is NULL:
-            raise MemoryError
+        self.pod.requests = <Request*>zeroed(len(requests), sizeof(Request))
         first = {}
         for number, asked in enumerate(requests):
             read_request(&self.pod.requests[<int>number], asked, types, resources)

@@ -22,6 +22,5 @@ cdef class CpuLedger:
     cdef CpuState state
     cdef readonly CpuCapacity capacity
     cdef int own(self, CpuCapacity capacity) except -1
-    cdef uint64_t* scratch(self, uint64_t* short, int sets) except NULL
     cdef HintList hints_of(self, const int64_t* amounts, uint64_t must, int64_t request)
     cdef int mark(self, object cpus, bint give) except -1

@@ -5,9 +5,8 @@ A set of CPUs is an int: bit i is the CPU that the kernel numbers i. Pods and co
 """
 
 cimport cython
-from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
+from cpython.mem cimport PyMem_Free
 from libc.stdint cimport int64_t, uint64_t
-from libc.string cimport memset
 
 from alignup.core.amounts.cpu_allocation cimport (
     CPUS_CHOSEN, CPUS_NOT_WHOLE_CORES, CPUS_TOO_FEW_WHOLE, CpuOutcome, add_reusable, check_whole_cores, choice_sets,
@@ -15,6 +14,7 @@ from alignup.core.amounts.cpu_allocation cimport (
 )
 from alignup.core.amounts.fewest_numa_nodes cimport smallest_cpu_size
 from alignup.core.bits cimport NARROW_NODES, all_nodes
+from alignup.core.blocks cimport leave, room_for, zeroed
 from alignup.core.cpu.assignment cimport L3_IGNORED, L3_ROUNDS_DOWN, L3_ROUNDS_UP
 from alignup.core.word_set cimport count_common, count_in
 from alignup.core.cpu.topology cimport CpuTopology, cpus_of, words_of
@@ -100,9 +100,7 @@ cdef class CpuCapacity:
         cdef uint64_t* at
         if self.block is not NULL:
             raise TypeError("expected a new capacity, got one that is made already")
-        self.block = <char*>PyMem_Calloc(3 * words + 3 * nodes + 1 + sockets, sizeof(uint64_t))
-        if self.block is NULL:
-            raise MemoryError
+        self.block = <char*>zeroed(3 * words + 3 * nodes + 1 + sockets, sizeof(uint64_t))
         at = <uint64_t*>self.block
         self.layout.nodes = nodes
         self.layout.allocatable, self.layout.shareable = at, at + words
@@ -200,7 +198,6 @@ cdef class CpuLedger:
     def __cinit__(self, CpuCapacity capacity not None):
         self.state.given = NULL
         self.own(capacity)
-        memset(self.state.given, 0, cpu_bytes(&capacity.layout))
         count_free_cpus(&self.state)
 
     @staticmethod
@@ -219,15 +216,11 @@ cdef class CpuLedger:
         return made
 
     cdef int own(self, CpuCapacity capacity) except -1:
-        cdef char* block
         if capacity.block is NULL:
             raise ValueError("expected a capacity, got one that is not made yet")
         self.capacity = capacity
         self.state.layout = &capacity.layout
-        block = <char*>PyMem_Malloc(cpu_bytes(&capacity.layout))
-        if block is NULL:
-            raise MemoryError
-        place_cpus(&self.state, block)
+        place_cpus(&self.state, <char*>zeroed(1, cpu_bytes(&capacity.layout)))
         return 0
 
     def __dealloc__(self):
@@ -236,8 +229,7 @@ cdef class CpuLedger:
     def copy(self):
         """Return an independent ledger in which the same CPUs are given."""
         cdef CpuLedger other = CpuLedger.__new__(CpuLedger, self.capacity)
-        cdef char* block = <char*>other.state.given
-        copy_cpus(&other.state, &self.state, block)
+        copy_cpus(&other.state, &self.state, <char*>other.state.given)
         return other
 
     @property
@@ -250,15 +242,6 @@ cdef class CpuLedger:
         cdef int node
         return tuple([self.state.free[node] for node in range(self.state.layout.nodes)])
 
-    cdef uint64_t* scratch(self, uint64_t* short, int sets) except NULL:
-        """Return room for some sets: that on the stack if it suffices, else memory that the caller frees."""
-        cdef uint64_t* room = short
-        if sets * self.state.layout.groups.words > SHORT_SET:
-            room = <uint64_t*>PyMem_Malloc(sets * self.state.layout.groups.words * sizeof(uint64_t))
-            if room is NULL:
-                raise MemoryError
-        return room
-
     def give(self, cpus):
         """Mark CPUs as given; CPUs that the machine does not have are ignored."""
         self.mark(cpus, True)
@@ -269,13 +252,12 @@ cdef class CpuLedger:
 
     cdef int mark(self, object cpus, bint give) except -1:
         cdef uint64_t[SHORT_SET] short
-        cdef uint64_t* words = self.scratch(short, 1)
+        cdef uint64_t* words = room_for(self.state.layout.groups.words, short, SHORT_SET)
         try:
             read_cpus(self.capacity, cpus, words)
             mark_cpus(&self.state, words, give)
         finally:
-            if words is not short:
-                PyMem_Free(words)
+            leave(words, short)
         return 0
 
     def hints(self, int64_t request, reusable=0, held=None):
@@ -296,7 +278,7 @@ cdef class CpuLedger:
             if self.state.free_in_all < request:
                 return HintList.empty()
             return self.hints_of(self.state.free, 0, request)
-        sets = self.scratch(short, 1)
+        sets = room_for(words, short, SHORT_SET)
         try:
             if held is None:
                 for node in range(self.state.layout.nodes):
@@ -313,8 +295,7 @@ cdef class CpuLedger:
                 return HintList.empty()
             return self.hints_of(amounts, must, request)
         finally:
-            if sets is not short:
-                PyMem_Free(sets)
+            leave(sets, short)
 
     cdef HintList hints_of(self, const int64_t* amounts, uint64_t must, int64_t request):
         cdef HintList found
@@ -350,7 +331,7 @@ cdef class CpuLedger:
             raise ValueError("expected a machine whose CPUs are known, got one of which only counts are")
         if self.state.layout.distributes:
             return self.allocate_distributed(request, reusable, mask, distribute)
-        sets = self.scratch(short, choice_sets() + 2)
+        sets = room_for((choice_sets() + 2) * words, short, SHORT_SET)
         try:
             if reusable:
                 read_cpus(self.capacity, reusable, sets)
@@ -362,8 +343,7 @@ cdef class CpuLedger:
             mark_cpus(&self.state, sets + words, True)
             return cpus_of(self.capacity.topology, sets + words)
         finally:
-            if sets is not short:
-                PyMem_Free(sets)
+            leave(sets, short)
 
     def check_whole_cores(self, int64_t request):
         """Return the `CpuShortage` of a request that whole, free cores cannot meet (full-pcpus-only), else None."""

@@ -21,6 +21,5 @@ cdef class DeviceLedger:
     cdef object advised(self, object advise, object choice, object chosen, int64_t request)
     cdef int mark(self, object devices, bint give) except -1
     cdef object set_of(self, const uint64_t* words)
-    cdef uint64_t* scratch(self, uint64_t* short, int sets) except NULL
     cdef HintList wide_hints(self, list counts, object reusable, int64_t request)
     cdef int own(self, DeviceInventory inventory) except -1

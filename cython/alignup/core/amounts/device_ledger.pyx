@@ -5,7 +5,7 @@ A set of devices is an int: bit i is the i-th device of the inventory. Ids, pods
 """
 
 cimport cython
-from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
+from cpython.mem cimport PyMem_Free
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcpy
 
@@ -15,6 +15,7 @@ from alignup.core.amounts.device_allocation cimport (
 )
 from alignup.core.amounts.fewest_numa_nodes cimport smallest_device_size
 from alignup.core.bits cimport NARROW_NODES, all_nodes, popcount
+from alignup.core.blocks cimport leave, room_for, zeroed
 from alignup.core.hints cimport HintList
 
 from alignup.core.feasible import feasible_hints, smallest_size
@@ -75,9 +76,7 @@ cdef class DeviceInventory:
             raise ValueError(f"expected masks of {numa_nodes} NUMA nodes, got {min(masks)} to {max(masks)}")
         if healthy >> len(places):
             raise ValueError(f"expected a set of {len(places)} devices that are healthy, got {healthy}")
-        self.block = <char*>PyMem_Calloc((len(masks) * (words + 2) + 4 * words + numa_nodes + 1), sizeof(uint64_t))
-        if self.block is NULL:
-            raise MemoryError
+        self.block = <char*>zeroed(len(masks) * (words + 2) + 4 * words + numa_nodes + 1, sizeof(uint64_t))
         at = <uint64_t*>self.block
         self.layout.nodes, self.layout.words, self.layout.places = numa_nodes, words, len(masks)
         self.layout.place = at
@@ -107,9 +106,7 @@ cdef class DeviceInventory:
         cdef uint64_t* at
         if not 1 <= nodes <= 64 or min(totals) < 0:
             raise ValueError(f"expected counts of 1 to 64 NUMA nodes, got {totals}")
-        made.block = <char*>PyMem_Calloc(3 * nodes + 1, sizeof(uint64_t))
-        if made.block is NULL:
-            raise MemoryError
+        made.block = <char*>zeroed(3 * nodes + 1, sizeof(uint64_t))
         at = <uint64_t*>made.block
         made.layout.nodes = made.layout.places = nodes
         made.layout.place, made.layout.totals = at, <int64_t*>(at + nodes)
@@ -212,15 +209,11 @@ cdef class DeviceLedger:
         return made
 
     cdef int own(self, DeviceInventory inventory) except -1:
-        cdef char* block
         if inventory.block is NULL:
             raise ValueError("expected an inventory, got one that is not made yet")
         self.inventory = inventory
         self.state.layout = &inventory.layout
-        block = <char*>PyMem_Calloc(1, device_bytes(&inventory.layout))
-        if block is NULL:
-            raise MemoryError
-        place_devices(&self.state, block)
+        place_devices(&self.state, <char*>zeroed(1, device_bytes(&inventory.layout)))
         return 0
 
     def __dealloc__(self):
@@ -229,8 +222,7 @@ cdef class DeviceLedger:
     def copy(self):
         """Return an independent ledger in which the same devices are given."""
         cdef DeviceLedger other = DeviceLedger.__new__(DeviceLedger, self.inventory)
-        cdef char* block = <char*>other.state.given
-        copy_devices(&other.state, &self.state, block)
+        copy_devices(&other.state, &self.state, <char*>other.state.given)
         return other
 
     cdef int read_set(self, object devices, uint64_t* words) except -1:
@@ -263,23 +255,13 @@ cdef class DeviceLedger:
 
     cdef int mark(self, object devices, bint give) except -1:
         cdef uint64_t[SHORT_SET] short
-        cdef uint64_t* words = self.scratch(short, 1)
+        cdef uint64_t* words = room_for(self.state.layout.words, short, SHORT_SET)
         try:
             self.read_set(devices, words)
             mark_devices(&self.state, words, give)
         finally:
-            if words is not short:
-                PyMem_Free(words)
+            leave(words, short)
         return 0
-
-    cdef uint64_t* scratch(self, uint64_t* short, int sets) except NULL:
-        """Return room for some sets: that on the stack if it suffices, else memory that the caller frees."""
-        cdef uint64_t* room = short
-        if sets * self.state.layout.words > SHORT_SET:
-            room = <uint64_t*>PyMem_Malloc(sets * self.state.layout.words * sizeof(uint64_t))
-            if room is NULL:
-                raise MemoryError
-        return room
 
     def hints(self, int64_t request, reusable=0, held=None):
         """Return the masks near which enough devices are; None where no device has a place.
@@ -317,7 +299,7 @@ cdef class DeviceLedger:
             return self.wide_hints(counts, reusable, request)
         for place in range(self.state.layout.places):
             amounts[place] = counts[place]
-        sets = self.scratch(short, 1)
+        sets = room_for(self.state.layout.words, short, SHORT_SET)
         found = HintList.__new__(HintList)
         try:
             self.read_set(reusable, sets)
@@ -326,8 +308,7 @@ cdef class DeviceLedger:
                 smallest_device_size(self.state.layout, request), &found.family,
             )
         finally:
-            if sets is not short:
-                PyMem_Free(sets)
+            leave(sets, short)
         return found
 
     cdef HintList wide_hints(self, list counts, object reusable, int64_t request):
@@ -357,7 +338,7 @@ cdef class DeviceLedger:
         """
         cdef int words = self.state.layout.words
         cdef uint64_t[SHORT_SET] short
-        cdef uint64_t* sets = self.scratch(short, 3)
+        cdef uint64_t* sets = room_for(3 * words, short, SHORT_SET)
         cdef uint64_t* chosen = sets + words
         cdef uint64_t* choice = sets + 2 * words
         cdef uint64_t near = 0 if mask is None else mask
@@ -373,8 +354,7 @@ cdef class DeviceLedger:
                 finish_choice(&self.state, outcome, request, mask is None, chosen, choice)
             return self.set_of(chosen)
         finally:
-            if sets is not short:
-                PyMem_Free(sets)
+            leave(sets, short)
 
     cdef object advised(self, object advise, object choice, object chosen, int64_t request):
         """Return the devices chosen before, and those of the choice that the adviser adds."""

@@ -4,7 +4,7 @@ A ledger knows NUMA nodes, types and bytes. Pods and containers are known to `al
 """
 
 cimport cython
-from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
+from cpython.mem cimport PyMem_Free
 from libc.stdint cimport int64_t, uint64_t
 
 from alignup.core.amounts.memory_allocation cimport (
@@ -16,6 +16,7 @@ from alignup.core.amounts.memory_groups cimport refresh_groups
 from alignup.core.amounts.memory_state cimport MOST_TYPES, MemoryRequest, MemoryTaking
 from alignup.core.amounts.fewest_numa_nodes cimport smallest_memory_size
 from alignup.core.bits cimport NARROW_NODES, all_nodes, lowest, popcount
+from alignup.core.blocks cimport zeroed
 from alignup.core.hints cimport HintList
 
 from alignup.core.feasible import feasible_hints, smallest_size
@@ -57,10 +58,8 @@ cdef class MemoryCapacity:
         self.layout.nodes = nodes
         self.layout.types = len(self.types)
         self.layout.checks_groups = checks_groups
-        self.layout.allocatable = <int64_t*>PyMem_Calloc(self.layout.types * nodes, sizeof(int64_t))
-        self.layout.largest_sums = <int64_t*>PyMem_Calloc(self.layout.types * (nodes + 1), sizeof(int64_t))
-        if self.layout.allocatable is NULL or self.layout.largest_sums is NULL:
-            raise MemoryError
+        self.layout.allocatable = <int64_t*>zeroed(self.layout.types * nodes, sizeof(int64_t))
+        self.layout.largest_sums = <int64_t*>zeroed(self.layout.types * (nodes + 1), sizeof(int64_t))
         for type, name in enumerate(self.types):
             amounts = list(allocatable[name])
             if len(amounts) != nodes or min(amounts) < 0 or sum(amounts) >= LARGEST_REQUEST:
@@ -99,9 +98,7 @@ cdef class MemoryHolding:
         self.capacity = capacity
         self.taking.mask = mask
         self.taking.nodes = popcount(mask)
-        self.taking.taken = <int64_t*>PyMem_Calloc(max(1, capacity.layout.types * self.taking.nodes), sizeof(int64_t))
-        if self.taking.taken is NULL:
-            raise MemoryError
+        self.taking.taken = <int64_t*>zeroed(capacity.layout.types * self.taking.nodes, sizeof(int64_t))
 
     def __dealloc__(self):
         PyMem_Free(self.taking.taken)
@@ -205,14 +202,10 @@ cdef class MemoryLedger:
         empty_memory(&self.state)
 
     cdef int own(self, MemoryCapacity capacity) except -1:
-        cdef char* block
         self.capacity = capacity
         self.token = object()
         self.state.layout = &capacity.layout
-        block = <char*>PyMem_Malloc(memory_bytes(&capacity.layout))
-        if block is NULL:
-            raise MemoryError
-        place_memory(&self.state, block)
+        place_memory(&self.state, <char*>zeroed(1, memory_bytes(&capacity.layout)))
         return 0
 
     def __dealloc__(self):
@@ -242,8 +235,7 @@ cdef class MemoryLedger:
     def copy(self):
         """Return an independent ledger with the same amounts."""
         cdef MemoryLedger other = MemoryLedger.__new__(MemoryLedger, self.capacity)
-        cdef char* block = <char*>other.state.free
-        copy_memory(&other.state, &self.state, block)
+        copy_memory(&other.state, &self.state, <char*>other.state.free)
         other.smallest = self.smallest
         return other
 

@@ -7,12 +7,13 @@ CPU that the kernel numbers i; the arrays go by position, see `alignup.core.cpu.
 from functools import partial
 
 from cpython.long cimport PyLong_FromUnsignedLongLong
-from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from cpython.mem cimport PyMem_Free
 from libc.stdint cimport int32_t, uint64_t
 from libc.string cimport memset
 cimport cython
 
 from alignup.core.bits cimport lowest, popcount
+from alignup.core.blocks cimport zeroed
 from alignup.core.cpu.assignment cimport (
     L3_IGNORED, L3_ROUNDS_DOWN, L3_ROUNDS_UP, PACK_SETS, L3Rule, Walk, next_node, pack, walk,
 )
@@ -101,9 +102,9 @@ cdef class CpuTopology:
         self.groups.cpu_count = self.cpus.bit_count()
         self.groups.words = (self.groups.cpu_count + 63) // 64
         self.dense = self.cpus.bit_length() == self.groups.cpu_count
-        self.present = <uint64_t*>allocated(self.kernel_words, sizeof(uint64_t))
-        self.rank = <int32_t*>allocated(self.kernel_words, sizeof(int32_t))
-        self.numbers = <int32_t*>allocated(self.groups.cpu_count, sizeof(int32_t))
+        self.present = <uint64_t*>zeroed(self.kernel_words, sizeof(uint64_t))
+        self.rank = <int32_t*>zeroed(self.kernel_words, sizeof(int32_t))
+        self.numbers = <int32_t*>zeroed(self.groups.cpu_count, sizeof(int32_t))
         read_long(self.cpus, <unsigned char*>self.present, self.kernel_words * sizeof(uint64_t))
         for word in range(self.kernel_words):
             self.rank[word] = count
@@ -122,11 +123,11 @@ cdef class CpuTopology:
         for kind in range(4):
             counts[kind] = len(kinds[kind])
             total += counts[kind]
-        self.group_block = <CpuGroup*>allocated(total, sizeof(CpuGroup))
-        self.member_block = <int*>allocated(
+        self.group_block = <CpuGroup*>zeroed(total, sizeof(CpuGroup))
+        self.member_block = <int*>zeroed(
             sum([len(record.parts) + len(record.l3_groups) for record in records]), sizeof(int)
         )
-        self.set_block = <uint64_t*>allocated(
+        self.set_block = <uint64_t*>zeroed(
             (total + 1 + 2 * self.groups.positions) * self.groups.words, sizeof(uint64_t)
         )
         self.groups.outer, self.groups.outer_count = self.group_block, counts[0]
@@ -199,7 +200,7 @@ cdef class CpuTopology:
         if not 0 < count <= self.groups.cpu_count:
             return 0
         if words * DOOR_SETS > STACK_WORDS:
-            sets = <uint64_t*>allocated(words * DOOR_SETS, sizeof(uint64_t))
+            sets = <uint64_t*>zeroed(words * DOOR_SETS, sizeof(uint64_t))
         try:
             words_of(self, free, sets)
             words_of(self, held, sets + words)
@@ -223,7 +224,7 @@ cdef class CpuTopology:
         cdef Walk steps
         cdef const CpuGroup* group
         cdef const CpuGroup* first = self.groups.inner if self.groups.sockets_outer else self.groups.outer
-        cdef uint64_t* sets = <uint64_t*>allocated(self.groups.words, sizeof(uint64_t))
+        cdef uint64_t* sets = <uint64_t*>zeroed(self.groups.words, sizeof(uint64_t))
         cdef dict found = {}
         try:
             words_of(self, free, sets)
@@ -266,14 +267,6 @@ cdef class CpuTopology:
     def cpus_per_l3_group(self):
         """All CPUs by all L3 groups, rounded down."""
         return self.groups.cpus_per_l3_group
-
-
-cdef void* allocated(size_t count, size_t size) except NULL:
-    """Return zeroed memory for at least one item."""
-    cdef void* block = PyMem_Calloc(count if count else 1, size)
-    if block is NULL:
-        raise MemoryError
-    return block
 
 
 cdef list in_order(groups):
@@ -320,7 +313,7 @@ cdef int words_of(CpuTopology topology, object cpus, uint64_t* out) except -1:
     cdef int unknown = 0
     if not isinstance(cpus, int):
         raise TypeError(f"expected CPUs as an int, got {cpus!r}")
-    cdef uint64_t* found = out if topology.dense else <uint64_t*>allocated(topology.kernel_words, sizeof(uint64_t))
+    cdef uint64_t* found = out if topology.dense else <uint64_t*>zeroed(topology.kernel_words, sizeof(uint64_t))
     try:
         try:
             read_long(cpus, <unsigned char*>found, size)
@@ -341,7 +334,7 @@ cdef object cpus_of(CpuTopology topology, const uint64_t* words):
     """See the declaration."""
     cdef uint64_t* found
     if not topology.dense:
-        found = <uint64_t*>allocated(topology.kernel_words, sizeof(uint64_t))
+        found = <uint64_t*>zeroed(topology.kernel_words, sizeof(uint64_t))
         try:
             to_numbers(topology, words, found)
             return int_of(found, topology.kernel_words)

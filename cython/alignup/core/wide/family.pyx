@@ -3,16 +3,10 @@
 A description says what a mask must reach, and is never enumerated: `alignup.core.wide.merge` searches in it.
 """
 
-from libc.stdlib cimport calloc, free
+from cpython.mem cimport PyMem_Free
 
 from alignup.core.bits cimport popcount
-
-
-cdef void* zeroed(size_t count, size_t size) except NULL:
-    cdef void* memory = calloc(count if count else 1, size)
-    if memory == NULL:
-        raise MemoryError
-    return memory
+from alignup.core.blocks cimport zeroed
 
 
 cdef uint64_t* words_of(object masks, int* count) except NULL:
@@ -24,7 +18,7 @@ cdef uint64_t* words_of(object masks, int* count) except NULL:
         for index in range(count[0]):
             words[index] = given[index]
     except (TypeError, OverflowError):
-        free(words)
+        PyMem_Free(words)
         raise
     return words
 
@@ -66,14 +60,14 @@ cdef bint prefers(const Description* description, uint64_t mask) noexcept nogil:
 cdef class WideFamily:
     def __dealloc__(self):
         cdef int index
-        free(self.listed)
+        PyMem_Free(self.listed)
         if self.description.demands != NULL:
             for index in range(self.description.demand_count):
-                free(self.description.demands[index].places)
-                free(self.description.demands[index].amounts)
-            free(self.description.demands)
-        free(self.description.touching)
-        free(self.description.sockets)
+                PyMem_Free(self.description.demands[index].places)
+                PyMem_Free(self.description.demands[index].amounts)
+            PyMem_Free(self.description.demands)
+        PyMem_Free(self.description.touching)
+        PyMem_Free(self.description.sockets)
 
     cdef void list_masks(self, list masks, list preferred) except *:
         """List masks, in ascending order, so that they can be looked up."""

@@ -233,7 +233,7 @@ def test_what_are_no_rows(rows):
 
 def test_a_board_of_nothing():
     board = Board([])
-    assert (len(board), board.types, board.resources, board.parts, board.nbytes) == (0, (), (), (), 0)
+    assert (len(board), board.types, board.resources, board.parts) == (0, (), (), ())
     assert judged(board, Job(board, asking(1, 1, 1))) == []
     with pytest.raises(IndexError):
         board.replace(0, full_row())

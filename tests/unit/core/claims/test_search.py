@@ -1,11 +1,21 @@
-"""What the search for devices takes back when it turns round; whole answers are in the conformance tests."""
+"""What the search for devices takes back when it turns round, and what it leaves out.
+
+Whole answers are in the conformance tests.
+"""
 
 from __future__ import annotations
 
+from random import Random
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from alignup.claims.scenarios import answer_scenario
+from alignup.core.claims.search import search
 from claims_cases import DRIVER, GROUP, class_of
+from claims_model import TooLongError, plain_search
+from claims_tables import random_tables
 
 COUNTERS = {"counterSet": "chip", "counters": {"slices": {"value": "1"}}}
 
@@ -52,3 +62,104 @@ def test_a_share_that_is_taken_back_frees_no_counters_that_the_shares_of_others_
 
     assert result(exactly("one", "shared", "plain")) == ["shared"]
     assert result(exactly("one", "shared", "plain"), exactly("two", "part")) is None
+
+
+def compare(seeds: range) -> dict[str, int]:
+    """Compare searches that leave out as much as they can with the plain walk, and count the outcomes."""
+    outcomes: dict[str, int] = {}
+    for seed in seeds:
+        tables = random_tables(Random(seed))
+        try:
+            expected = plain_search(tables, 5_000)
+        except TooLongError:
+            continue
+        assert search(tables, easy_steps=0)[:2] == expected, seed
+        assert search(tables, easy_steps=1 << 30, most_memory=seed % 2 << 15)[:2] == expected, seed
+        assert search(tables, prune=False)[:2] == expected, seed
+        outcomes[expected[0]] = outcomes.get(expected[0], 0) + 1
+    return outcomes
+
+
+def test_dense_tables_have_the_answer_of_the_plain_walk() -> None:
+    outcomes = compare(range(600))
+    assert outcomes["found"] > 100
+    assert outcomes["none"] > 100
+
+
+@pytest.mark.slow
+def test_thousands_of_dense_tables_have_the_answer_of_the_plain_walk() -> None:
+    assert sum(compare(range(600, 20_000)).values()) > 10_000
+
+
+def test_bounds_and_failed_states_make_a_hopeless_walk_short() -> None:
+    """Ten devices of ten kinds with one value for two: no three of one value are there."""
+    tables = one_request(devices=10, count=3)
+    tables.constraints, tables.is_distinct, tables.covers = [(0, None)], [False], [[True]]
+    tables.values, tables.is_alone = [[1 << device // 2 for device in range(10)]], [[False] * 10]
+    walked = search(tables, prune=False)
+    assert walked[:2] == search(tables, easy_steps=0)[:2] == ("none", [])
+    assert search(tables, easy_steps=0)[2] <= 3 < walked[2]
+
+
+def one_request(devices: int, count: int) -> SimpleNamespace:
+    """Return tables in which one request asks for devices that have nothing but a number."""
+    way = SimpleNamespace(claim=0, request=0, count=count, everything=None, is_admin=False)
+    no, nothing = [False] * devices, [[]] * devices
+    return SimpleNamespace(
+        devices=[None] * devices,
+        claims=[None],
+        ways=[way],
+        first_way=[0, 1],
+        first_request=[0, 1],
+        has_alternatives=[False],
+        classes=list(range(devices)),
+        matches=[[1] * devices],
+        blocked=[[False] * devices],
+        amounts=[[{}] * devices],
+        needs=[[()] * devices],
+        errors=[],
+        forgets=False,
+        taken=no,
+        is_shareable=no,
+        is_shared=no,
+        room=nothing,
+        uses=nothing,
+        counters=[],
+        families=[],
+        constraints=[],
+        is_distinct=[],
+        covers=[],
+        values=[],
+        is_alone=[],
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("classes", [0, 1]),
+        ("classes", [0, -1, 2]),
+        ("first_way", [0, 2]),
+        ("first_request", [1, 1]),
+        ("first_request", [0, 0]),
+        ("matches", [[1, 1]]),
+        ("taken", [False] * 4),
+        ("uses", [[(0, 1)], [], []]),
+        ("needs", [[(1,), (), ()]]),
+        ("constraints", [(0, None)]),
+        ("claims", [None] * 65),
+    ],
+)
+def test_tables_that_do_not_fit_together_are_refused(name: str, value: list[Any]) -> None:
+    tables = one_request(devices=3, count=1)
+    assert search(tables)[:2] == ("found", [(0, 0)])
+    vars(tables)[name] = value
+    with pytest.raises(ValueError, match="expected"):
+        search(tables)
+
+
+def test_a_claim_that_a_request_has_beyond_the_last_is_refused() -> None:
+    tables = one_request(devices=3, count=1)
+    tables.ways[0].claim = 1
+    with pytest.raises(ValueError, match="expected numbers from 0 up to, not with, 1, got 1"):
+        search(tables)

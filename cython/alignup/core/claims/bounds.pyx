@@ -1,0 +1,349 @@
+"""Bounds of a search: where what is left cannot serve what is still asked for, nothing has to be tried.
+
+Every bound overestimates what is left. Constraints come first, which leave values; then counters, by name; then a flow
+from requests to classes of devices, each of which gives what it has, and each group of which what counters can carry.
+"""
+
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint64_t
+from libc.string cimport memset
+
+from alignup.core.bits cimport popcount
+from alignup.core.claims.state cimport MOST_RESULTS, Point, Tables, Taken, has_counters, has_room, set_of, values_of
+
+cdef enum:
+    MOST_TABLED = 512   # counters below this have a table of what can be taken of them
+
+
+cdef bint is_hopeless(
+    Bounds* bounds, const Tables* tables, const Taken* taken, const Point* point
+) noexcept nogil:
+    """Return whether what is left cannot serve what is still asked for, each on its own and all together."""
+    cdef Py_ssize_t constraint, request
+    for constraint in range(tables.first_constraint[point.claim], tables.constraints):
+        if tables.constraint_last[constraint] >= point.request and not can_be_met(
+            bounds, tables, taken, point, constraint
+        ):
+            return True
+    if not have_counters(bounds, tables, taken, point):
+        return True
+    start_flow(bounds, tables, taken)
+    for request in range(point.request, tables.requests):
+        if not is_served(bounds, tables, taken, point, request):
+            return True
+    return False
+
+
+# What is still asked for
+
+cdef inline Py_ssize_t first_way_of(const Tables* tables, const Point* point, Py_ssize_t request) noexcept nogil:
+    """Return the first way that may still serve a request: the current one has chosen."""
+    return point.way if request == point.request else tables.first_way[request]
+
+
+cdef inline Py_ssize_t end_of_ways(const Tables* tables, const Point* point, Py_ssize_t request) noexcept nogil:
+    """Return the way behind the last that may still serve a request."""
+    return point.way + 1 if request == point.request else tables.first_way[request + 1]
+
+
+cdef inline Py_ssize_t first_device_of(const Point* point, Py_ssize_t request) noexcept nogil:
+    """Return the first device that a request may still have."""
+    return point.start if request == point.request else 0
+
+
+cdef int32_t least_of(const Tables* tables, const Point* point, Py_ssize_t request) noexcept nogil:
+    """Return how many devices a request still needs at least."""
+    cdef Py_ssize_t way
+    cdef int32_t found = MOST_RESULTS + 1
+    if request == point.request:
+        return tables.counts[point.way] - <int32_t>point.count
+    for way in range(tables.first_way[request], tables.first_way[request + 1]):
+        found = min(found, tables.counts[way])
+    return found
+
+
+cdef bint can_have(const Tables* tables, const Taken* taken, Py_ssize_t way, Py_ssize_t device) noexcept nogil:
+    """Return whether a way could take a device now, constraints apart."""
+    if tables.matches[way * tables.devices + device] != 1 or tables.flags[way * tables.devices + device]:
+        return False
+    if not tables.is_admin[way] and (tables.is_taken[device] or taken.marks[device]):
+        return False
+    return has_counters(tables, taken, device) and has_room(tables, taken, way, device)
+
+
+# Constraints
+
+cdef bint can_be_met(
+    Bounds* bounds, const Tables* tables, const Taken* taken, const Point* point, Py_ssize_t constraint
+) noexcept nogil:
+    """Return whether a constraint can still be met; find the values that a matchAttribute can still have.
+
+    A matchAttribute needs one value that enough devices have for each request, a distinctAttribute as many values as
+    devices are asked for.
+    """
+    cdef Py_ssize_t claim = point.claim, request, word
+    cdef uint64_t* found = bounds.feasible + tables.word_start[constraint]
+    cdef bint is_distinct = tables.is_distinct[constraint], is_begun = taken.depth[constraint] > 0
+    cdef int32_t wanted = 0, need, values = 0
+    while constraint >= tables.first_constraint[claim + 1]:
+        claim += 1
+    for word in range(tables.words[constraint]):
+        found[word] = (
+            0 if is_distinct else set_of(tables, taken, constraint)[word] if is_begun else ~<uint64_t>0
+        )
+    for request in range(max(point.request, tables.first_request[claim]), tables.first_request[claim + 1]):
+        need = least_of(tables, point, request)
+        if need and is_covered(tables, point, constraint, request):
+            wanted += need
+            count_values(bounds, tables, taken, point, constraint, request)
+            note_values(bounds.value_count, tables.words[constraint], is_distinct, need, found)
+    for word in range(tables.words[constraint]):
+        if is_distinct and is_begun:
+            found[word] &= ~set_of(tables, taken, constraint)[word]
+        values += popcount(found[word])
+    return not wanted or values >= (wanted if is_distinct else 1)
+
+
+cdef bint is_covered(
+    const Tables* tables, const Point* point, Py_ssize_t constraint, Py_ssize_t request
+) noexcept nogil:
+    """Return whether a constraint is for a request however that is served."""
+    cdef Py_ssize_t way
+    for way in range(first_way_of(tables, point, request), end_of_ways(tables, point, request)):
+        if not tables.covers[constraint * tables.ways + way]:
+            return False
+    return True
+
+
+cdef void count_values(
+    Bounds* bounds, const Tables* tables, const Taken* taken, const Point* point, Py_ssize_t constraint,
+    Py_ssize_t request
+) noexcept nogil:
+    """Count the devices of each value that a request could have."""
+    cdef Py_ssize_t device, way, word, bit
+    cdef uint64_t values
+    memset(bounds.value_count, 0, 64 * tables.words[constraint] * sizeof(int32_t))
+    for device in range(first_device_of(point, request), tables.devices):
+        for way in range(first_way_of(tables, point, request), end_of_ways(tables, point, request)):
+            if not can_have(tables, taken, way, device):
+                continue
+            for word in range(tables.words[constraint]):
+                values = values_of(tables, constraint, device)[word]
+                bit = 64 * word
+                while values:
+                    bounds.value_count[bit] += values & 1
+                    values >>= 1
+                    bit += 1
+            break
+
+
+cdef void note_values(
+    const int32_t* counts, int32_t words, bint is_distinct, int32_t need, uint64_t* found
+) noexcept nogil:
+    """Add the values that a distinctAttribute can have; leave a matchAttribute those that enough devices have."""
+    cdef Py_ssize_t word, bit
+    for word in range(words):
+        for bit in range(64):
+            if is_distinct and counts[64 * word + bit]:
+                found[word] |= <uint64_t>1 << bit
+            elif not is_distinct and counts[64 * word + bit] < need:
+                found[word] &= ~(<uint64_t>1 << bit)
+
+
+cdef bint suits(
+    const Bounds* bounds, const Tables* tables, const Taken* taken, Py_ssize_t way, Py_ssize_t device
+) noexcept nogil:
+    """Return whether the constraints of a claim leave a device a chance."""
+    cdef Py_ssize_t claim = tables.claim_of[tables.request_of[way]], constraint, word
+    cdef const uint64_t* values
+    cdef const uint64_t* known
+    cdef uint64_t own, common
+    for constraint in range(tables.first_constraint[claim], tables.first_constraint[claim + 1]):
+        if not tables.covers[constraint * tables.ways + way]:
+            continue
+        values = values_of(tables, constraint, device)
+        known = bounds.feasible + tables.word_start[constraint]
+        if tables.is_distinct[constraint]:
+            known = set_of(tables, taken, constraint) if taken.depth[constraint] else NULL
+        own = common = 0
+        for word in range(tables.words[constraint]):
+            own |= values[word]
+            common |= values[word] & known[word] if known != NULL else 0
+        if not own or (common != 0) == tables.is_distinct[constraint]:
+            return False
+    return True
+
+
+# Counters
+
+cdef bint have_counters(
+    Bounds* bounds, const Tables* tables, const Taken* taken, const Point* point
+) noexcept nogil:
+    """Return whether the counters of one name, over all sets, can carry the lightest devices for what is left."""
+    cdef Py_ssize_t request, family, counter
+    memset(bounds.wanted, 0, tables.families * sizeof(int64_t))
+    memset(bounds.usable, 0, tables.families * sizeof(int64_t))
+    for family in range(tables.families):
+        for request in range(point.request, tables.requests):
+            bounds.wanted[family] += lightest(tables, taken, point, request, family)
+    for counter in range(tables.counters):
+        bounds.usable[tables.family_of[counter]] += most_of(tables, taken, point.request, counter)
+    for family in range(tables.families):
+        if bounds.wanted[family] > bounds.usable[family]:
+            return False
+    return True
+
+
+cdef int64_t lightest(
+    const Tables* tables, const Taken* taken, const Point* point, Py_ssize_t request, Py_ssize_t family
+) noexcept nogil:
+    """Return what a request takes at least of the counters of a family."""
+    cdef Py_ssize_t way, device
+    cdef int64_t need, weight, found = -1
+    for way in range(first_way_of(tables, point, request), end_of_ways(tables, point, request)):
+        need = tables.counts[way] - (point.count if request == point.request else 0)
+        for device in range(first_device_of(point, request), tables.devices):
+            if not can_have(tables, taken, way, device):
+                continue
+            weight = need * weight_of(tables, device, family)
+            if not weight:
+                return 0
+            if found < 0 or weight < found:
+                found = weight
+    return max(found, 0)
+
+
+cdef int64_t weight_of(const Tables* tables, Py_ssize_t device, Py_ssize_t family) noexcept nogil:
+    """Return what a device takes of the counters of a family; shares may take nothing."""
+    cdef Py_ssize_t place
+    cdef int64_t weight = 0
+    if not tables.is_shareable[device]:
+        for place in range(tables.use_start[device], tables.use_start[device + 1]):
+            if tables.family_of[tables.use_counter[place]] == family:
+                weight += tables.use_amount[place]
+    return weight
+
+
+cdef int64_t most_of(
+    const Tables* tables, const Taken* taken, Py_ssize_t request, Py_ssize_t counter
+) noexcept nogil:
+    """Return the most that devices which are still asked for can take of a counter, each as often as it likes."""
+    cdef uint8_t is_sum[MOST_TABLED]
+    cdef Py_ssize_t device, place, kind, last = -1
+    cdef int64_t left = taken.left[counter], amount, total
+    if left >= MOST_TABLED:
+        return left
+    memset(is_sum, 0, left + 1)
+    is_sum[0] = True
+    for place in range(tables.user_start[counter], tables.user_start[counter + 1]):
+        device, amount = tables.user_device[place], tables.user_amount[place]
+        kind = tables.class_of[device]
+        if taken.marks[device] or tables.class_last[kind] < request or kind == last:
+            continue
+        last = kind
+        for total in range(amount, left + 1):
+            is_sum[total] |= is_sum[total - amount]
+    while not is_sum[left]:
+        left -= 1
+    return left
+
+
+# Classes of devices
+
+cdef void start_flow(Bounds* bounds, const Tables* tables, const Taken* taken) noexcept nogil:
+    """Count the free devices of each class, and how many of each group its counters can carry; give nothing yet."""
+    cdef Py_ssize_t device, place, group
+    memset(bounds.edge, 0, tables.requests * tables.classes * sizeof(int32_t))
+    memset(bounds.flow, 0, tables.requests * tables.classes * sizeof(int32_t))
+    memset(bounds.class_total, 0, tables.classes * sizeof(int32_t))
+    memset(bounds.class_used, 0, tables.classes * sizeof(int32_t))
+    memset(bounds.group_used, 0, tables.groups * sizeof(int64_t))
+    for device in range(tables.devices):
+        if not (tables.is_taken[device] or taken.marks[device] or tables.is_shareable[device]):
+            bounds.class_total[tables.class_of[device]] += 1
+    for group in range(tables.groups):
+        bounds.group_total[group] = INT64_MAX
+        for place in range(tables.least_start[group], tables.least_start[group + 1]):
+            bounds.group_total[group] = min(
+                bounds.group_total[group], taken.left[tables.least_counter[place]] // tables.least_amount[place]
+            )
+
+
+cdef bint is_served(
+    Bounds* bounds, const Tables* tables, const Taken* taken, const Point* point, Py_ssize_t request
+) noexcept nogil:
+    """Add a request to the flow; return whether it gets all it needs."""
+    cdef Py_ssize_t device, way
+    cdef int32_t need = least_of(tables, point, request)
+    for way in range(first_way_of(tables, point, request), end_of_ways(tables, point, request)):
+        if tables.is_admin[way]:
+            return True
+    for device in range(first_device_of(point, request), tables.devices):
+        for way in range(first_way_of(tables, point, request), end_of_ways(tables, point, request)):
+            if can_have(tables, taken, way, device) and suits(bounds, tables, taken, way, device):
+                if tables.is_shareable[device]:
+                    need -= 1
+                else:
+                    bounds.edge[request * tables.classes + tables.class_of[device]] += 1
+                break
+    while need > 0:
+        memset(bounds.class_seen, 0, tables.classes)
+        memset(bounds.group_seen, 0, tables.groups)
+        if not augment(bounds, tables, point.request, request):
+            return False
+        need -= 1
+    return True
+
+
+cdef bint augment(Bounds* bounds, const Tables* tables, Py_ssize_t first, Py_ssize_t request) noexcept nogil:
+    """Give a request one more device, moving those of the requests from `first` on where that helps."""
+    cdef Py_ssize_t kind, rival, group
+    cdef int32_t* flow = bounds.flow + request * tables.classes
+    for kind in range(tables.classes):
+        if bounds.class_seen[kind] or flow[kind] >= bounds.edge[request * tables.classes + kind]:
+            continue
+        bounds.class_seen[kind] = True
+        group = tables.group_of[kind]
+        if bounds.class_used[kind] < bounds.class_total[kind]:
+            if group < 0 or bounds.group_used[group] < bounds.group_total[group]:
+                bounds.class_used[kind] += 1
+                if group >= 0:
+                    bounds.group_used[group] += 1
+                flow[kind] += 1
+                return True
+            if not bounds.group_seen[group]:
+                bounds.group_seen[group] = True
+                if free_one_of_group(bounds, tables, first, group, kind):
+                    bounds.class_used[kind] += 1
+                    flow[kind] += 1
+                    return True
+        for rival in range(first, tables.requests):
+            if rival != request and gives_up(bounds, tables, first, rival, kind):
+                flow[kind] += 1
+                return True
+    return False
+
+
+cdef bint free_one_of_group(
+    Bounds* bounds, const Tables* tables, Py_ssize_t first, Py_ssize_t group, Py_ssize_t kind
+) noexcept nogil:
+    """Let some request exchange a device of a group whose counters carry no more; return whether one can."""
+    cdef Py_ssize_t sibling, rival
+    for sibling in range(tables.classes):
+        if tables.group_of[sibling] != group or (sibling != kind and bounds.class_seen[sibling]):
+            continue
+        bounds.class_seen[sibling] = True
+        for rival in range(first, tables.requests):
+            if gives_up(bounds, tables, first, rival, sibling):
+                bounds.class_used[sibling] -= 1
+                return True
+    return False
+
+
+cdef bint gives_up(
+    Bounds* bounds, const Tables* tables, Py_ssize_t first, Py_ssize_t rival, Py_ssize_t kind
+) noexcept nogil:
+    """Let a request have another device in place of one of a class; return whether it could."""
+    if not bounds.flow[rival * tables.classes + kind] or not augment(bounds, tables, first, rival):
+        return False
+    bounds.flow[rival * tables.classes + kind] -= 1
+    return True
