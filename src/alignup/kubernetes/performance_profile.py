@@ -111,7 +111,7 @@ def _snippet(text: str | None, where: str) -> dict[str, Any]:
     """Return the fields that an annotation sets, its maps as they may be changed."""
     if text is None:
         return {}
-    found = decode_json(text, "the JSON of a KubeletConfiguration", where)
+    found: object = decode_json(text, "the JSON of a KubeletConfiguration", where)
     if not isinstance(found, dict):
         raise InputError.at(where, "a KubeletConfiguration", found)
     for name in ("evictionHard", "kubeReserved", "systemReserved", "cpuManagerPolicyOptions"):
