@@ -35,7 +35,7 @@ def command(
     from alignup.kubelet.node_resource_topology.write import kubelet_topology_object
 
     told = found.records.node_object.name if found.records.node_object else ""
-    hostname = found.records.configuration.kubelet.hostname if found.records.configuration.kubelet else ""
+    hostname = found.records.configuration.kubelet.flags.hostname if found.records.configuration.kubelet else ""
     bound = next((one.node_name for one in found.records.pods or () if one.node_name), "")
     name = node_name or told or hostname or bound or platform.node().lower()
     click.echo(json.dumps(kubelet_topology_object(name, found), indent=1))

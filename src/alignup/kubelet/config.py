@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError, system_errors
 from alignup.kubelet.layout import CONFIG, CONFIG_FOLDER, NodeFiles, read_file
-from alignup.kubernetes.kubelet_config import configuration_fields
+from alignup.kubernetes.config_documents import configuration_fields
 from alignup.records import Record
 
 if TYPE_CHECKING:
@@ -56,10 +56,8 @@ def read_configuration(
     for place, data in _texts(files, config, config_dir):
         fields = _merged(fields, configuration_fields(data, place))
         sources.append(place)
-    if kubelet is not None and (kubelet.fields or kubelet.feature_gates):
-        fields.update(kubelet.fields)
-        if kubelet.feature_gates:
-            fields["featureGates"] = {**(fields.get("featureGates") or {}), **kubelet.feature_gates}
+    if kubelet is not None and kubelet.flags:
+        fields = kubelet.flags.over(fields)
         sources.append(f"the flags of process {kubelet.pid}")
     return Configuration(fields, ", ".join(sources), kubelet)
 
@@ -72,7 +70,7 @@ def _texts(
     if config is not None:
         yield str(config), _given(Path(config))
     else:
-        named = CONFIG if kubelet is None else kubelet.config.lstrip("/")
+        named = CONFIG if kubelet is None else kubelet.flags.config.lstrip("/")
         data = files.read(named) if named else None
         if data is not None:
             yield files.place(named), data
@@ -82,7 +80,7 @@ def _texts(
         for path in sorted(Path(config_dir).glob(f"*{_DROP_IN}")):
             yield str(path), _given(path)
         return
-    folder = CONFIG_FOLDER if kubelet is None else kubelet.config_dir.strip("/")
+    folder = CONFIG_FOLDER if kubelet is None else kubelet.flags.config_dir.strip("/")
     for name in files.names(folder) if folder else ():
         data = files.read(f"{folder}/{name}") if name.endswith(_DROP_IN) else None
         if data is not None:

@@ -187,8 +187,8 @@ def open_node(root: str | os.PathLike[str], kubelet_dir: str | os.PathLike[str] 
     """
     if Path(root).is_dir():
         kubelet = find_kubelet(root)
-        if kubelet_dir is None and kubelet is not None and kubelet.root_dir:
-            kubelet_dir = Path(root, kubelet.root_dir.lstrip("/"))
+        if kubelet_dir is None and kubelet is not None and kubelet.flags.root_dir:
+            kubelet_dir = Path(root, kubelet.flags.root_dir.lstrip("/"))
         return FolderFiles(root, kubelet_dir, kubelet)
     if not Path(root).exists():
         raise InputError(f"no machine's root folder or archive at {os.fspath(root)!r}")

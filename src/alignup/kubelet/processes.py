@@ -1,7 +1,6 @@
 """Reads from `/proc` where processes may run, where their memory is, which container they are in, and finds a kubelet.
 
-Of the kubelet's command line the flags that matter here are read. A flag overrides the configuration file's field
-(`cmd/kubelet/app/server.go`, kubeletConfigFlagPrecedence). What processes should have is known to
+What a kubelet's flags mean is known to `alignup.kubernetes.kubelet_flags`, what processes should have to
 `alignup.kubelet.verify`.
 """
 
@@ -9,13 +8,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from alignup.errors import InputError, warn
-from alignup.kubernetes.policy_options import GO_BOOLEANS
+from alignup.errors import warn
+from alignup.kubernetes.kubelet_flags import KubeletFlags, read_flags
 from alignup.machine.cpuset import CPUSet
 from alignup.records import Record, field
 
@@ -128,18 +126,7 @@ class RunningKubelet(Record):
     """A kubelet's process."""
 
     pid: int
-    config: str = ""
-    """The path of its configuration file; empty: it was given none."""
-    config_dir: str = ""
-    """The folder with drop-ins; empty: it was given none."""
-    root_dir: str = ""
-    """Its own folder; empty: `/var/lib/kubelet`."""
-    hostname: str = ""
-    """The name of its node where a flag sets it."""
-    fields: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of a KubeletConfiguration that flags set."""
-    feature_gates: Mapping[str, bool] = field(default_factory=dict)
-    """Feature gates that a flag sets; they join those of the file."""
+    flags: KubeletFlags = KubeletFlags()  # immutable
 
 
 def find_kubelet(root: str | os.PathLike[str]) -> RunningKubelet | None:
@@ -170,87 +157,4 @@ def kubelet_of(pid: int, words: Sequence[str]) -> RunningKubelet:
     Raises:
         InputError: a flag that matters has a value that no kubelet takes.
     """
-    flags = _flags(words)
-    fields = {_FIELDS[name][0]: _FIELDS[name][1](value, name) for name, value in flags.items() if name in _FIELDS}
-    gates = {name: _bool(value, name) for name, value in _map(flags["feature-gates"], "feature-gates").items()}
-    return RunningKubelet(
-        pid, flags["config"], flags["config-dir"], flags["root-dir"], flags["hostname-override"], fields, gates
-    )
-
-
-def _flags(words: Sequence[str]) -> defaultdict[str, str]:
-    """Return the flags of a command line that matter here; of one that comes twice, the last, or all of a map."""
-    found: defaultdict[str, str] = defaultdict(str)
-    rest = iter(words[1:])
-    for word in rest:
-        if not word.startswith("-"):
-            continue
-        name, equals, value = word.lstrip("-").partition("=")
-        name = name.replace("_", "-")
-        if name not in _KNOWN:
-            continue
-        if not equals:
-            value = next(rest, "")
-        separator = _JOINED.get(name)
-        found[name] = f"{found[name]}{separator}{value}" if separator and name in found else value
-    return found
-
-
-def _words(value: str, _flag: str) -> str:
-    return value
-
-
-def _map(text: str, flag: str) -> dict[str, str]:
-    """Return the map in a flag such as `cpu=1,memory=2Gi`."""
-    found: dict[str, str] = {}
-    for part in filter(None, text.split(",")):
-        name, equals, value = part.partition("=")
-        if not equals:
-            raise InputError.at(f"the kubelet's flag --{flag}", "NAME=VALUE", part)
-        found[name.strip()] = value.strip()
-    return found
-
-
-def _bool(text: str, gate: str) -> bool:
-    if text not in GO_BOOLEANS:
-        raise InputError.at(f"the kubelet's flag --feature-gates, {gate}", "true or false", text)
-    return GO_BOOLEANS[text]
-
-
-def _eviction(text: str, flag: str) -> dict[str, str]:
-    """Return the map in a flag such as `memory.available<100Mi`."""
-    return _map(text.replace("<", "="), flag)
-
-
-def _reserved_memory(text: str, flag: str) -> list[dict[str, Any]]:
-    """Return the reservations in a flag such as `0:memory=1Gi,hugepages-2Mi=4Mi;1:memory=2Gi`."""
-    found = []
-    for part in filter(None, text.split(";")):
-        node, colon, limits = part.partition(":")
-        if not colon or not (node.strip().isascii() and node.strip().isdigit()):
-            raise InputError.at(f"the kubelet's flag --{flag}", "NODE:TYPE=BYTES", part)
-        found.append({"numaNode": int(node), "limits": _map(limits, flag)})
-    return found
-
-
-_FIELDS: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = {
-    "cpu-manager-policy": ("cpuManagerPolicy", _words),
-    "cpu-manager-policy-options": ("cpuManagerPolicyOptions", _map),
-    "reserved-cpus": ("reservedSystemCPUs", _words),
-    "memory-manager-policy": ("memoryManagerPolicy", _words),
-    "reserved-memory": ("reservedMemory", _reserved_memory),
-    "topology-manager-policy": ("topologyManagerPolicy", _words),
-    "topology-manager-policy-options": ("topologyManagerPolicyOptions", _map),
-    "topology-manager-scope": ("topologyManagerScope", _words),
-    "kube-reserved": ("kubeReserved", _map),
-    "system-reserved": ("systemReserved", _map),
-    "eviction-hard": ("evictionHard", _eviction),
-}
-"""By flag, the field that it sets, and how its value is read."""
-_KNOWN: Final = frozenset({*_FIELDS, "config", "config-dir", "root-dir", "hostname-override", "feature-gates"})
-_JOINED: Final = {
-    "reserved-memory": ";",
-    **dict.fromkeys((name for name, (_, read) in _FIELDS.items() if read in {_map, _eviction}), ","),
-    "feature-gates": ",",
-}
-"""Flags that may come several times, and what separates their parts."""
+    return RunningKubelet(pid, read_flags(words[1:]))

@@ -17,7 +17,6 @@ from alignup.kubernetes.quantity import in_units, parse_quantity, whole_units
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, VersionProfile, known_fields, parse_version, profile_of
 from alignup.machine.cpuset import CPUSet
 from alignup.records import Record, field
-from alignup.text.documents import read_documents
 from alignup.text.known_keys import unknown_keys
 
 if TYPE_CHECKING:
@@ -198,31 +197,20 @@ def load_config(
     """Return the configuration in a text.
 
     Args:
-        text: one KubeletConfiguration as YAML or JSON.
+        text: one KubeletConfiguration as YAML or JSON, or what holds one; see `alignup.kubernetes.config_documents`.
         source: what an error calls the text, such as a file's name.
         version: the kubelet's release; where `featureGates` are missing, its gates have their defaults.
         lenient: let options of policies pass whose gates are off by default, and warn of them.
 
     Raises:
-        InputError: the text is no YAML or JSON, is not one document, or has a field of the wrong type.
+        InputError: the text holds no configuration, or several, or has a field of the wrong type.
         ConfigError: a kubelet would refuse to start with it.
     """
+    from alignup.kubernetes.config_documents import configuration_fields  # noqa: PLC0415  # records need no texts
+
     document = configuration_fields(text, source)
     with errors_in(source):
         return config_from_document(document, source, version=version, lenient=lenient)
-
-
-def configuration_fields(text: str | bytes, source: str) -> Mapping[str, Any]:
-    """Return the fields of the one KubeletConfiguration in a text.
-
-    Raises:
-        InputError: the text is no YAML or JSON, or not one mapping.
-    """
-    documents = [document for document in read_documents(text, source) if document is not None]
-    if len(documents) != 1 or not isinstance(documents[0], Mapping):
-        what = f"{len(documents)} documents" if len(documents) != 1 else "something that is no mapping"
-        raise InputError(f"expected one KubeletConfiguration, got {what} in {source}")
-    return documents[0]
 
 
 def config_from_document(

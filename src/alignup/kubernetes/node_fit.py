@@ -73,7 +73,7 @@ def _allocatable(machine: Machine, config: KubeletConfig) -> dict[str, int]:
     per_core = reserve.pods_per_core * machine.cpu_count
     return {
         "cpu": max(0, 1000 * machine.cpu_count - cpus),
-        "memory": max(0, memory - kept),
+        **({"memory": max(0, memory - kept)} if machine.knows_memory else {}),
         "pods": min(reserve.max_pods, per_core) if per_core else reserve.max_pods,
         **{name: max(0, size - reserve.amounts.get(name, 0)) for name, size in pages.items()},
     }
@@ -174,8 +174,8 @@ def _insufficient(pod: Pod, others: Sequence[Pod], node: NodeObject) -> Iterator
     for name in [*basic, *sorted(asked.keys() - set(basic))]:
         capacity = node.allocatable.get(name)
         if capacity is None:
-            if is_device(name) or not is_pinned_memory(name):
-                continue  # the kubelet ignores devices that the node does not have; of disks nothing is known
+            if is_device(name) or name == "memory" or not is_pinned_memory(name):
+                continue  # the kubelet ignores devices that the node does not have; disks, perhaps memory, are not known
             capacity = 0
         if asked[name] > capacity - used.get(name, 0):
             yield _Insufficient(name, asked[name], used.get(name, 0), capacity)

@@ -56,7 +56,15 @@ def machine_from_hwloc_xml(data: bytes, where: str = "hwloc's XML") -> Machine:
     Raises:
         InputError: it is not well formed, declares entities, is not from hwloc, or describes no machine.
     """
-    root = parse_xml(data, where)
+    return machine_of_topology(parse_xml(data, where), where)
+
+
+def machine_of_topology(root: Element, where: str) -> Machine:
+    """Return the machine that the objects of a topology describe.
+
+    Raises:
+        InputError: they describe none.
+    """
     top = root.find("object")
     if root.tag not in {"topology", "root"} or top is None:
         raise InputError.at(where, "a topology with objects in it", root.tag)

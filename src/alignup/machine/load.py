@@ -8,6 +8,7 @@ inventory, PCI devices or NVIDIA's driver; here it is decided which of them coun
 from __future__ import annotations
 
 import os  # evaluated by whoever asks for the types of the options
+import re
 import reprlib
 from collections.abc import Callable, Iterable, Mapping  # as above
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -27,6 +28,8 @@ HERE: Final = "/"
 
 _MAX_FILE: Final = 16 << 20
 _HEAD: Final = 512
+_JSON: Final = re.compile(rb'\s*(?:\{(?!\s*"(?:lscpu|cpus)")|\[\s*[\[{"\d\]])')
+"""The start of JSON; that of `lscpu -J` is a text as lscpu prints it, and a prompt can start with a bracket."""
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
@@ -53,8 +56,9 @@ def load_machine(source: str) -> LoadedMachine:
     """Return the machine that `source` names, with what came with it.
 
     It is, in this order: the name of a machine of the catalog (`./name` is a file), a directory with `sys`
-    and `proc` in it, or a file: a snapshot, hwloc's XML, or JSON, which is a machine as `alignup machine
-    --json` prints it, or anything that has one under the key `machine`, such as a scenario.
+    and `proc` in it, or a file: a snapshot, hwloc's XML, JSON, which is a machine as `alignup machine
+    --json` prints it, or anything that has one under the key `machine`, such as a scenario, or a text with
+    what programs print of a machine (`alignup.machine.pasted`).
 
     Raises:
         InputError: there is no such machine, or it cannot be read.
@@ -109,14 +113,19 @@ def _load_file(path: Path, source: str) -> LoadedMachine:
         from alignup.machine.hwloc_xml import machine_from_hwloc_xml  # noqa: PLC0415  # see the module
 
         return LoadedMachine(machine_from_hwloc_xml(text, source))
-    return _load_json(text, source)
+    if _JSON.match(text):
+        return _load_json(text, source)
+    from alignup.machine.pasted.read import read_pasted  # noqa: PLC0415  # see the module
+
+    pasted = read_pasted(text.decode("utf-8", "replace"), source)
+    return LoadedMachine(pasted.machine, pasted.devices)
 
 
 def _load_json(text: bytes, source: str) -> LoadedMachine:
     """Return the machine in a JSON document, and its devices."""
     from alignup.text.json_text import decode_json  # noqa: PLC0415  # see the module
 
-    document: Any = decode_json(text, "a machine: JSON, hwloc's XML or a snapshot", source)
+    document: Any = decode_json(text, "the JSON of a machine", source)
     if not isinstance(document, dict) or not {"machine", "numaNodes"} & document.keys():
         raise InputError(f"expected a mapping with 'numaNodes' or 'machine', got {_kind(document)} at {source}")
     if "numaNodes" in document:

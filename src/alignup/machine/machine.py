@@ -125,6 +125,11 @@ class Machine(Record):
             raise InputError.at("the machine", f"the id of one of its NUMA nodes ({known})", numa_id) from None
 
     @property
+    def knows_memory(self) -> bool:
+        """Whether the source of the machine told memory: of a list of CPUs alone all NUMA nodes have 0 bytes."""
+        return any(node.memory for node in self.numa_nodes)
+
+    @property
     def memory_by_type(self) -> dict[str, int]:
         """Bytes of `memory` and of `hugepages-<size>` in all NUMA nodes."""
         found: dict[str, int] = {}
@@ -333,5 +338,6 @@ def summary(machine: Machine) -> str:
     ]
     if l3_groups:
         parts.append(counted(len(l3_groups), "L3 cache"))
-    parts.append(f"{short_bytes(sum(node.memory for node in machine.numa_nodes))} memory")
+    total = sum(node.memory for node in machine.numa_nodes)
+    parts.append(f"{short_bytes(total)} memory" if machine.knows_memory else "memory not known")
     return ", ".join(parts)

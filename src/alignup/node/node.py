@@ -119,11 +119,7 @@ class Node:
             pairing = Pairing(self.machine, read_pairs(pair))
         self.devices = DeviceProvider(self.machine, inventory, plugins or {}, profile, pairing) if inventory else None
         self.cpu = cpu_provider(self.machine, self.config)
-        self.memory = (
-            MemoryProvider(self.machine, self.config.reserved_memory, profile=profile)
-            if self.config.memory_manager_policy == "Static"
-            else None
-        )
+        self.memory = _memory_provider(self.machine, self.config)
         # in the order in which a kubelet asks them
         built_in = [one for one in (self.devices, self.cpu, self.memory) if one is not None]
         self.manager = TopologyManager(
@@ -556,6 +552,16 @@ class Node:
                 self.manager.remove(pod_uid)
             finally:  # a provider may fail to release; the pod is removed all the same
                 policies.removed(pod_uid)
+
+
+def _memory_provider(machine: Machine, config: KubeletConfig) -> MemoryProvider | None:
+    """Return the provider of memory; None: the policy is None, or cannot be followed on this machine."""
+    if config.memory_manager_policy != "Static":
+        return None
+    if not machine.knows_memory:
+        warn("memoryManagerPolicy Static is not followed: the memory of this machine is not known")
+        return None
+    return MemoryProvider(machine, config.reserved_memory, profile=config.profile)
 
 
 def _checked_machine(machine: object) -> Machine:

@@ -19,7 +19,7 @@ def test_the_one_kubelet_is_found(tmp_path):
     process(tmp_path, 1, "/sbin/init", comm="systemd")
     process(tmp_path, 70, "/usr/bin/kubelet", "--config=/etc/k.yaml", "--root-dir", "/data/kubelet", "-v=4")
     found = find_kubelet(tmp_path)
-    assert (found.pid, found.config, found.root_dir) == (70, "/etc/k.yaml", "/data/kubelet")
+    assert (found.pid, found.flags.config, found.flags.root_dir) == (70, "/etc/k.yaml", "/data/kubelet")
 
 
 def test_none_and_several_are_none(tmp_path):
@@ -46,7 +46,7 @@ def test_flags_become_fields():
             "--register-node",
         ],
     )
-    assert found.fields == {
+    assert found.flags.fields == {
         "cpuManagerPolicyOptions": {"full-pcpus-only": "true", "strict-cpu-reservation": "true"},
         "reservedSystemCPUs": "0-1",
         "reservedMemory": [

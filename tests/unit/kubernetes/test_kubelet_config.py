@@ -19,6 +19,8 @@ from alignup.kubernetes.policy_options import (
 )
 from alignup.machine.cpuset import CPUSet
 
+GET = "`kubectl get --raw /api/v1/nodes/NODE/proxy/configz` prints the one that is in effect"
+STATIC = "cpuManagerPolicy: static"
 OPTIONS = "cpuManagerPolicyOptions"
 QUANTITY = "a quantity such as 2, 500m or 4Gi"
 
@@ -180,10 +182,16 @@ def test_what_a_kubelet_would_not_start_with(configuration, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("kind: Pod", "expected KubeletConfiguration, got 'Pod' at kind in k.yaml"),
-        ("", "expected one KubeletConfiguration, got 0 documents in k.yaml"),
-        ("{}\n---\n{}", "expected one KubeletConfiguration, got 2 documents in k.yaml"),
-        ("- a", "expected one KubeletConfiguration, got something that is no mapping in k.yaml"),
+        ("kind: Pod", f"expected a KubeletConfiguration, got a Pod in k.yaml; {GET}"),
+        ("", f"expected a KubeletConfiguration, got nothing in k.yaml; {GET}"),
+        (
+            f"{STATIC}\n---\n{STATIC}",
+            (
+                "expected one KubeletConfiguration, got a KubeletConfiguration, a KubeletConfiguration at 2 in k.yaml; "
+                "leave one of them in it"
+            ),
+        ),
+        ("- a", f"expected a KubeletConfiguration, got something that is no mapping in k.yaml; {GET}"),
         ("topologyManagerPolicy: 3", "expected a string, got 3 at topologyManagerPolicy in k.yaml"),
         ("reservedSystemCPUs: 3", "expected a string, got 3 at reservedSystemCPUs in k.yaml"),
         ("reservedMemory: [{numaNode: a}]", "expected a whole number, got 'a' at reservedMemory[0].numaNode in k.yaml"),

@@ -15,8 +15,13 @@ from alignup.kubernetes.versions import known_fields
 def test_a_misspelt_field_is_warned_of(name: str) -> None:
     """With the field that was meant, and the file it stands in."""
     with pytest.warns(AlignupWarning, match=f"'{name}' is no field .* in k.yaml; topologyManagerPolicy is"):
-        config = load_config(f"{name}: restricted", "k.yaml")
+        config = load_config(f"maxPods: 110\n{name}: restricted", "k.yaml")
     assert config == KubeletConfig()
+
+
+def test_a_misspelt_field_alone_is_an_error() -> None:
+    with pytest.raises(InputError, match=r"did you mean topologyManagerPolicy\?"):
+        load_config("topology_manager_policy: restricted", "k.yaml")
 
 
 def test_a_field_that_resembles_none_is_warned_of() -> None:

@@ -1,0 +1,1 @@
+"""Reads machines from texts that people paste into reports."""

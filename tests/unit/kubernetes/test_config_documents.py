@@ -1,0 +1,426 @@
+"""What a kubelet's configuration is wrapped in."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import warnings
+from contextlib import suppress
+from email.message import EmailMessage
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from alignup.errors import AlignupWarning, InputError
+from alignup.kubernetes.config_documents import configuration_fields
+from alignup.kubernetes.kubelet_config import load_config
+
+FORMATS = Path(__file__).parents[2] / "reports" / "k8s" / "00-formats"
+ALIGNED = {"cpuManagerPolicy": "static", "topologyManagerPolicy": "single-numa-node", "reservedSystemCPUs": "0"}
+FLAGS = {name: f"--{flag}={ALIGNED[name]}" for name, flag in (
+    ("cpuManagerPolicy", "cpu-manager-policy"),
+    ("topologyManagerPolicy", "topology-manager-policy"),
+    ("reservedSystemCPUs", "reserved-cpus"),
+)}  # fmt: skip
+WORDS = " ".join(FLAGS.values())
+WITH_KIND = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", **ALIGNED}
+
+
+def flags_without_hyphens():
+    return [flag.removeprefix("--") for flag in FLAGS.values()]
+
+
+def data_url(text, how):
+    """Return a text as Ignition has it."""
+    if how == "percent":
+        return {"source": f"data:,{quote(text)}"}
+    if how == "gzip":
+        packed = base64.b64encode(gzip.compress(text.encode())).decode()
+        return {"source": f"data:;base64,{packed}", "compression": "gzip"}
+    return {"source": f"data:text/plain;charset=utf-8;base64,{base64.b64encode(text.encode()).decode()}"}
+
+
+def machine_config(files=(), units=()):
+    return {
+        "kind": "MachineConfig",
+        "metadata": {"name": "99-worker"},
+        "spec": {"config": {"storage": {"files": list(files)}, "systemd": {"units": list(units)}}},
+    }
+
+
+def ignition_file(path, text, how):
+    return {"path": path, "contents": data_url(text, how)}
+
+
+def user_data(*parts):
+    message = EmailMessage()
+    message.make_mixed()
+    for part in parts:
+        inner = EmailMessage()
+        inner.set_content(part)
+        message.attach(inner)
+    return message.as_string()
+
+
+KUBEADM_ARGS = {"nodeRegistration": {"kubeletExtraArgs": dict(one.split("=") for one in flags_without_hyphens())}}
+WRAPPED = {
+    "plain": ALIGNED,
+    "with its kind": WITH_KIND,
+    "configz": {"kubeletconfig": ALIGNED},
+    "KubeletConfig": {"kind": "KubeletConfig", "spec": {"kubeletConfig": ALIGNED}},
+    "ConfigMap": {"kind": "ConfigMap", "data": {"kubelet": yaml.safe_dump(WITH_KIND)}},
+    "a List": {"kind": "List", "items": [{"kind": "KubeletConfig", "spec": {"kubeletConfig": ALIGNED}}]},
+    "kubeadm, before v1beta4": {"kind": "JoinConfiguration", **KUBEADM_ARGS},
+    "kubeadm": {
+        "kind": "InitConfiguration",
+        "nodeRegistration": {
+            "kubeletExtraArgs": [
+                dict(zip(("name", "value"), one.split("="), strict=True)) for one in flags_without_hyphens()
+            ]
+        },
+    },
+    "Cluster API": {
+        "kind": "KubeadmConfigTemplate",
+        "spec": {"template": {"spec": {"joinConfiguration": KUBEADM_ARGS}}},
+    },
+    "MachineConfig, percent-encoded": machine_config([ignition_file("/etc/k", json.dumps(WITH_KIND), "percent")]),
+    "MachineConfig, base64": machine_config([ignition_file("/etc/k", json.dumps(WITH_KIND), "base64")]),
+    "MachineConfig, gzip": machine_config([ignition_file("/etc/k", yaml.safe_dump(WITH_KIND), "gzip")]),
+    "MachineConfig, a unit": machine_config(units=[{"contents": f"[Service]\nExecStart=/usr/bin/kubelet {WORDS}\n"}]),
+    "MachineConfig, a drop-in": machine_config(units=[{"dropins": [{"contents": f"Environment='A={WORDS}'"}]}]),
+    "RKE2": {"kubelet-arg": flags_without_hyphens()},
+    "Rancher": {
+        "kind": "Cluster",
+        "spec": {"rkeConfig": {"machineGlobalConfig": {"kubelet-arg": flags_without_hyphens()}}},
+    },
+    "kind": {"kind": "Cluster", "nodes": [{"kubeadmConfigPatches": [yaml.safe_dump(WITH_KIND)]}]},
+    "kops": {"kind": "InstanceGroup", "spec": {"kubelet": ALIGNED}},
+    "Talos": {"machine": {"kubelet": {"extraConfig": ALIGNED}}},
+    "Talos, flags": {
+        "machine": {"kubelet": {"extraArgs": dict(one.split("=") for one in flags_without_hyphens())}},
+    },
+    "NodeConfig": {"kind": "NodeConfig", "spec": {"kubelet": {"config": ALIGNED}}},
+    "NodeConfig, flags": {"kind": "NodeConfig", "spec": {"kubelet": {"flags": list(FLAGS.values())}}},
+    "EC2NodeClass": {"kind": "EC2NodeClass", "spec": {"kubelet": ALIGNED}},
+    "EC2NodeClass, MIME": {
+        "kind": "EC2NodeClass",
+        "spec": {
+            "kubelet": {"reservedSystemCPUs": "0"},
+            "userData": user_data(
+                yaml.safe_dump({
+                    "kind": "NodeConfig",
+                    "spec": {"kubelet": {"config": {k: v for k, v in ALIGNED.items() if k != "reservedSystemCPUs"}}},
+                })
+            ),
+        },
+    },
+    "EC2NodeClass, a script": {
+        "kind": "EC2NodeClass",
+        "spec": {"userData": f"#!/bin/bash\n/etc/eks/bootstrap.sh c --kubelet-extra-args '{WORDS}'\n"},
+    },
+    "NodePool": {"kind": "NodePool", "spec": {"template": {"spec": {"kubelet": ALIGNED}}}},
+    "Provisioner": {"kind": "Provisioner", "spec": {"kubeletConfiguration": ALIGNED}},
+    "GKE": {"kubeletConfig": ALIGNED},
+}  # fmt: skip
+
+
+def without_kind(fields):
+    return {name: value for name, value in fields.items() if name not in {"kind", "apiVersion"}}
+
+
+@pytest.mark.parametrize(
+    "write", [json.dumps, yaml.safe_dump, lambda one: f"# a note\n---\n{yaml.safe_dump(one)}---\n"]
+)
+@pytest.mark.parametrize("name", WRAPPED)
+def test_every_wrapper_is_taken_off(name, write):
+    """Without a warning: nothing else is in it."""
+    assert without_kind(configuration_fields(write(WRAPPED[name]), "k")) == ALIGNED
+
+
+TEXTS = {
+    "flags alone": WORDS,
+    "a variable": f'KUBELET_EXTRA_ARGS="{WORDS}"',
+    "a drop-in": f"[Service]\n# --cpu-manager-policy=none\nEnvironment='KUBELET_EXTRA_ARGS={WORDS}'\n",
+    "a drop-in of several variables": "[Service]\n" + "".join(
+        f'Environment="V{place}={flag}"\n' for place, flag in enumerate(FLAGS.values())
+    ),
+    "lines that go on": f"ExecStart=/usr/bin/kubelet \\\n  {WORDS.replace(' ', f' {chr(92)}{chr(10)}  ')}\n",
+    "values apart": f"/usr/bin/kubelet {WORDS.replace('=', ' ')}",
+    "ps": (
+        "root 12 1.0 /usr/bin/kube-apiserver --feature-gates=A=maybe\n"
+        f"root 13 1.0 /usr/bin/kubelet {WORDS} --v=2\n"
+        "root 14 0.0 grep kubelet --reserved-cpus=9\n"
+    ),
+    "k3s": f"/usr/local/bin/k3s agent --kubelet-arg={WORDS[2:].replace(' --', ' --kubelet-arg ')}",
+    "microk8s": WORDS.replace(" ", "\n"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_flags_in_a_text(name):
+    assert configuration_fields(TEXTS[name], "k") == ALIGNED
+
+
+def test_flags_win_over_fields_beside_them():
+    text = yaml.safe_dump_all(
+        [
+            {"kind": "InitConfiguration", "nodeRegistration": {"kubeletExtraArgs": {"feature-gates": "A=true"}}},
+            {**WITH_KIND, "featureGates": {"A": False, "B": True}},
+        ]
+    )
+    assert configuration_fields(text, "k")["featureGates"] == {"A": True, "B": True}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            yaml.safe_dump_all([{"kind": "ClusterConfiguration"}, WITH_KIND, {"kind": "P", "metadata": {"name": "p"}}]),
+            "passed over in k: a ClusterConfiguration, P p",
+        ),
+        (
+            json.dumps({"kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "x", "b": yaml.dump(WITH_KIND)}}),
+            "passed over in k: a of ConfigMap c",
+        ),
+        (
+            json.dumps(machine_config([
+                {"path": "/etc/crio", "contents": data_url("[crio]", "base64")},
+                {"path": "/etc/far", "contents": {"source": "https://a.example/b"}},
+                ignition_file("/etc/k", json.dumps(WITH_KIND), "base64"),
+            ])),
+            "passed over in k: /etc/crio of MachineConfig 99-worker, /etc/far of MachineConfig 99-worker",
+        ),
+        (json.dumps({**WRAPPED["Talos"], "cluster": {}}), "passed over in k: 'cluster'"),
+        (
+            f"kubelet --config=/etc/k.yaml {WORDS}",
+            "passed over in k: /etc/k.yaml, which the flags name as the configuration file",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_passed_over_is_named_in_one_line(text, told):
+    with pytest.warns(AlignupWarning) as caught:
+        assert without_kind(configuration_fields(text, "k")) == ALIGNED
+    assert [str(one.message) for one in caught] == [told]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{}", "a mapping with nothing in it in k"),
+        ("a: 1\nb: 2", "a mapping of 'a', 'b', none of which is a field of it in k"),
+        ("topologyManagerPolcy: none", r"none of which is a field of it \(did you mean topologyManagerPolicy\?\) in k"),
+        ("kind: Pod\nmetadata: {name: p}", "got Pod p in k"),
+        ("kind: EC2NodeClass\nspec: {amiFamily: AL2}", "got a EC2NodeClass in k"),
+        ("kind: Foo\ncpuManagerPolicy: static", "got a Foo in k"),
+        ("kubeletconfig: {}", "got a document in k"),
+        ("NAME READY\nx 0/1", "got something that is no mapping in k"),
+        ("just --verbose words", "got the flags in k"),
+        ("kubelet --config=/a.yaml", "got flags that name the configuration file /a.yaml in k"),
+        ('{"kind":"KubeletConfiguration"', "expected YAML or JSON.* in k"),
+        ("kind: A\nkind: B\nx: --cpu-manager-policy=static", "twice|duplicate|kind"),
+        ("kubelet --reserved-memory=memory=1Gi", "--reserved-memory, got 'memory=1Gi'.* in k|reserved-memory"),
+        ("kubelet --max-pods=many", "a whole number, got 'many' at the kubelet's flag --max-pods in k"),
+        (
+            json.dumps(machine_config([{"path": "/k", "contents": {"source": "data:;base64,*"}}])),
+            "expected base64 in /k",
+        ),
+        (
+            json.dumps(machine_config([{"path": "/k", "contents": {"source": "data:,plain", "compression": "gzip"}}])),
+            "expected gzip data in /k of MachineConfig 99-worker: .* in k",
+        ),
+        (
+            yaml.safe_dump_all([WRAPPED["KubeletConfig"], WITH_KIND]),
+            "expected one KubeletConfiguration, got a KubeletConfig, a KubeletConfiguration at 2 in k; leave one",
+        ),
+    ],
+)
+def test_a_text_without_a_known_field_is_an_error(text, message):
+    """Never the defaults."""
+    with pytest.raises(InputError, match=message) as caught:
+        configuration_fields(text, "k")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "maxPods: 1", "b": "maxPods: 2"}},
+        {"kind": "Cluster", "nodes": [{"kubeadmConfigPatches": [f"maxPods: {count}"]} for count in (1, 2)]},
+        machine_config([ignition_file("/a", "maxPods: 1", "percent"), ignition_file("/b", "maxPods: 2", "percent")]),
+    ],
+)  # fmt: skip
+def test_configurations_of_different_kubelets_are_not_mixed(document):
+    """Equal ones are one."""
+    with pytest.raises(InputError, match=r"expected one KubeletConfiguration, got .* of .*, .* of .* in k"):
+        configuration_fields(json.dumps(document), "k")
+    equal = json.loads(
+        json.dumps(document).replace("maxPods: 2", "maxPods: 1").replace("maxPods%3A%202", "maxPods%3A%201")
+    )
+    assert configuration_fields(json.dumps(equal), "k") == {"maxPods": 1}
+
+
+def test_a_configuration_that_says_so_may_be_empty():
+    assert configuration_fields("kind: KubeletConfiguration", "k") == {"kind": "KubeletConfiguration"}
+
+
+def test_gzip_data_has_bounded_size():
+    text = gzip.compress(bytes(9 << 20))
+    source = f"data:;base64,{base64.b64encode(text).decode()}"
+    document = machine_config([{"path": "/k", "contents": {"source": source, "compression": "gzip"}}])
+    with pytest.raises(InputError, match="/k of MachineConfig 99-worker has more than 8388608 bytes"):
+        configuration_fields(json.dumps(document), "k")
+
+
+def test_texts_within_texts_end():
+    text = yaml.safe_dump(WITH_KIND)
+    for _ in range(9):
+        text = yaml.safe_dump({"kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": text}})
+    with pytest.raises(InputError, match=r"got a of a of a of .*ConfigMap c"):
+        configuration_fields(text, "k")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.sampled_from(["", "static", WORDS, "kind: A", "data:,x"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "kind",
+                    "metadata",
+                    "name",
+                    "spec",
+                    "data",
+                    "kubeletconfig",
+                    "kubelet-arg",
+                    "machine",
+                    "kubelet",
+                    "extraArgs",
+                    "extraConfig",
+                    "contents",
+                    "source",
+                    "path",
+                    "config",
+                    "storage",
+                    "files",
+                    "annotations",
+                    "numa",
+                    "cpu",
+                    "reserved",
+                    "topologyPolicy",
+                    "cpuManagerPolicy",
+                ]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=20,
+)
+
+
+@given(
+    st.sampled_from(["", *(one["kind"] for one in WRAPPED.values() if "kind" in one), "PerformanceProfile"]),
+    st.dictionaries(st.sampled_from(["spec", "data", "machine", "items", "kubelet-arg", "nodes", "metadata"]), JSON),
+)
+def test_odd_documents_are_fields_or_one_line(kind, document):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AlignupWarning)
+        with suppress(InputError):
+            configuration_fields(json.dumps({"kind": kind, **document}), "k")
+
+
+# what OpenShift's operator makes of profiles; see `alignup.kubernetes.performance_profile`
+RESERVES = {
+    "evictionHard": {"memory.available": "100Mi"},
+    "kubeReserved": {"memory": "500Mi"},
+    "systemReserved": {"memory": "500Mi"},
+}
+MEMORY = [{"numaNode": 0, "limits": {"memory": str(1100 << 20)}}]
+
+
+@pytest.mark.parametrize(
+    ("spec", "annotations", "fields"),
+    [
+        ({}, {}, {**RESERVES, "topologyManagerPolicy": "best-effort"}),
+        (
+            {"cpu": {"reserved": "0"}, "numa": {"topologyPolicy": "restricted"}},
+            {},
+            {
+                **RESERVES,
+                "topologyManagerPolicy": "restricted",
+                "reservedSystemCPUs": "0",
+                "memoryManagerPolicy": "Static",
+                "reservedMemory": MEMORY,
+            },
+        ),
+        (
+            {"cpu": {"reserved": "0", "shared": "2-3"}, "workloadHints": {"mixedCpus": True}},
+            {},
+            {**RESERVES, "topologyManagerPolicy": "best-effort", "reservedSystemCPUs": "0,2-3"},
+        ),
+        (
+            {"numa": {"topologyPolicy": "single-numa-node"}},
+            {
+                "kubeletconfig.experimental": json.dumps({
+                    "systemReserved": {"memory": "1Gi", "cpu": "1"},
+                    "cpuManagerPolicyOptions": {"full-pcpus-only": "false"},
+                    "topologyManagerScope": "pod",
+                })
+            },
+            {
+                **RESERVES,
+                "systemReserved": {"memory": "1Gi", "cpu": "1"},
+                "cpuManagerPolicyOptions": {"full-pcpus-only": "false"},
+                "topologyManagerScope": "pod",
+                "topologyManagerPolicy": "single-numa-node",
+                "memoryManagerPolicy": "Static",
+                "reservedMemory": [{"numaNode": 0, "limits": {"memory": str((600 + 1024) << 20)}}],
+            },
+        ),
+    ],
+)  # fmt: skip
+def test_a_performance_profile_is_what_its_operator_makes_of_it(spec, annotations, fields):
+    profile = {"kind": "PerformanceProfile", "metadata": {"name": "p", "annotations": annotations}, "spec": spec}
+    assert configuration_fields(json.dumps(profile), "k") == {"cpuManagerPolicy": "static", **fields}
+
+
+def test_options_of_a_profile_that_are_left_out_are_named():
+    with pytest.warns(AlignupWarning) as caught:
+        fields = configuration_fields((FORMATS / "performanceprofile.yaml").read_bytes(), "k")
+    assert fields["cpuManagerPolicyOptions"] == {"full-pcpus-only": "true"}
+    assert [str(one.message) for one in caught] == [
+        (
+            "passed over in k: spec.cpu.isolated, spec.hugepages, spec.nodeSelector, spec.realTimeKernel of "
+            "PerformanceProfile cnf"
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "policy"),
+    [
+        ("configz.json", "single-numa-node"),
+        ("empty-kind.yaml", "single-numa-node"),
+        ("karpenter.yaml", "single-numa-node"),
+        ("kubeadm.yaml", "single-numa-node"),
+        ("kubelet-config-configmap.yaml", "single-numa-node"),
+        ("kubelet-flags.conf", "single-numa-node"),
+        ("kubelet-real.yaml", "restricted"),
+        ("kubeletconfig-crd.yaml", "single-numa-node"),
+        ("machineconfig.yaml", "single-numa-node"),
+        ("performanceprofile.yaml", "single-numa-node"),
+        ("rke2.yaml", "single-numa-node"),
+        ("talos.yaml", "none"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:passed over:alignup.errors.AlignupWarning")
+def test_the_reports_files(name, policy):
+    """Static CPUs are in all of them."""
+    config = load_config((FORMATS / name).read_bytes(), name)
+    assert (config.cpu_manager_policy, config.topology_manager_policy) == ("static", policy)
