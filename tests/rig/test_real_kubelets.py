@@ -16,9 +16,9 @@ from contextlib import ExitStack
 
 import pytest
 
+from alignup.kubelet.node_resource_topology.report import holdings_of
 from alignup.kubelet.read import read_kubelet
 from alignup.machine.cpuset import CPUSet
-from alignup.kubelet.node_resource_topology.report import holdings_of
 from rig_kubelets import PROGRAMS, misses, real_kubelets
 from rig_outcome import Outcome, play
 from rig_proof import EXTENDER, FLEET, cycles, questions

@@ -7,15 +7,12 @@ import shutil
 
 import pytest
 
-from alignup import read_machine
-from alignup import read_kubelet_node
-from alignup import Node
+from alignup import Node, read_kubelet_node, read_machine
 from alignup.errors import AlignupWarning, ConfigError, InputError
 from alignup.kubelet.checkpoints import checksum_of
 from alignup.kubelet.read import read_kubelet, stale_entries
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device
-from alignup.machine.machine import Machine
 from alignup.topology_manager.hints import BitMask
 from kernel_trees import server, write
 from kubelet_files import CONFIG, EXAMPLE, gib, guaranteed, signed, write_node, write_root

@@ -10,17 +10,15 @@ from pathlib import Path
 import pytest
 
 import leasing
-from alignup import read_machine
-from alignup import Node
+from alignup import Node, read_machine
 from alignup.errors import InputError
+from alignup.host.leases.record import MemoryShare
 from alignup.kubelet.allocate_response_pb2 import AllocateResponse, DeviceFile
 from alignup.kubelet.processes import all_processes
 from alignup.kubelet.read import read_kubelet
 from alignup.kubelet.verify import placements_of_kubelet, placements_of_leases, verify
-from alignup.host.leases.record import MemoryShare
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device
-from alignup.machine.machine import Machine
 from alignup.records import json_fields
 from kernel_trees import server
 from kubelet_files import CONFIG, guaranteed, signed, write_node, write_root

@@ -14,7 +14,7 @@ from alignup.machine.bits import bit_numbers, union
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.machine import Machine
 from alignup.machine.numa_node import NumaNode, PciDevice, cores_within, make_cores
-from alignup.records import Record, field
+from alignup.records import Record
 from alignup.text.counting import some_of
 
 _SHOWN: Final = 3

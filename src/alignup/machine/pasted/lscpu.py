@@ -11,7 +11,6 @@ from json import JSONDecoder
 from typing import Any, Final
 
 from alignup.errors import InputError
-from alignup.machine.bits import union
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.pasted.facts import Facts, only_one
 
@@ -24,7 +23,9 @@ _TABLE_ROW: Final = re.compile(r"\s*\d{1,5}(?:\s+[\w:.,-]+)+\s*")
 _PARSABLE: Final = re.compile(r"\s*# ?(CPU,[A-Za-z0-9,]+)\s*")
 _PARSABLE_ROW: Final = re.compile(r"\s*\d{1,5}(?:,[\w-]*)+\s*")
 _JSON: Final = re.compile(r'\{\s*"(?:lscpu|cpus)"\s*:')
-_CUT_OFF: Final = re.compile(r"\s*(?:\.\.\.|…|[\[<(](?:\.\.\.|…|snip|truncated|cut|output omitted).*)\s*", re.IGNORECASE)
+_CUT_OFF: Final = re.compile(
+    r"\s*(?:\.\.\.|…|[\[<(](?:\.\.\.|…|snip|truncated|cut|output omitted).*)\s*", re.IGNORECASE
+)
 _ADJACENT: Final = ("ppc64", "s390")
 _MOST_DIGITS: Final = 5
 _NONE: Final = ("-", "")
@@ -111,7 +112,9 @@ def read_parsable(lines: Sequence[str]) -> Facts | None:
     return _of_tables(lines, _PARSABLE, _PARSABLE_ROW, "the table of lscpu -p", columns)
 
 
-def _of_tables(lines: Sequence[str], header: re.Pattern[str], row: re.Pattern[str], what: str, columns: Any) -> Facts | None:
+def _of_tables(
+    lines: Sequence[str], header: re.Pattern[str], row: re.Pattern[str], what: str, columns: Any
+) -> Facts | None:
     """Return what the one table of a text tells, however often it is there."""
     tables = []
     for index, line in enumerate(lines):
@@ -138,7 +141,10 @@ def _of_rows(rows: Sequence[Mapping[str, str]], what: str) -> Facts:
     # lscpu numbers the cores of each type of CPU from 0, and -y those of each socket: the L1 cache tells them apart
     cores = None
     if any(row.get("CORE", "-") not in _NONE for row in online.values()):
-        keys = {bit: (row.get("NODE"), row.get("SOCKET"), row.get("CORE"), _cache(row, "L1D")) for bit, row in online.items()}
+        keys = {
+            bit: (row.get("NODE"), row.get("SOCKET"), row.get("CORE"), _cache(row, "L1D"))
+            for bit, row in online.items()
+        }
         cores = tuple(_groups(keys).values())
     caches = {bit: level for bit, row in online.items() if (level := _cache(row, "L3")) not in _NONE}
     knows_caches = any("L3" in name.split(":") for row in online.values() for name in row)

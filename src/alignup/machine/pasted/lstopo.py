@@ -11,7 +11,7 @@ from typing import Final
 from xml.etree.ElementTree import Element, SubElement
 
 from alignup.errors import InputError
-from alignup.machine.bits import bit_numbers, union
+from alignup.machine.bits import union
 from alignup.machine.cpuset import CPU_LIMIT
 from alignup.machine.hwloc_xml import machine_of_topology
 from alignup.machine.pasted.facts import Facts
@@ -83,7 +83,9 @@ def _object(parent: Element, text: str) -> Element:
     device = _PCI.match(text)
     if device:
         address = device["address"]
-        return SubElement(parent, "object", type="PCIDev", pci_busid=address if address.count(":") > 1 else f"0000:{address}")
+        return SubElement(
+            parent, "object", type="PCIDev", pci_busid=address if address.count(":") > 1 else f"0000:{address}"
+        )
     matched = _OBJECT.match(text)
     if matched is None:
         return SubElement(parent, "object", type="Misc")

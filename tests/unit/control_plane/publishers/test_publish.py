@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from alignup.errors import InputError
-from alignup.node import Node
 from alignup.control_plane.api_server.api_client import TOPOLOGIES, write_event
-from alignup.control_plane.scheduler.ask import WHY_REJECTED
 from alignup.control_plane.api_server.objects import decode_pod
 from alignup.control_plane.publishers.publish import publish_node, published_object
+from alignup.control_plane.scheduler.ask import WHY_REJECTED
+from alignup.errors import InputError
 from alignup.kubelet.node_resource_topology.report import Description, decode_holdings, decode_report, restored_node
+from alignup.node import Node
 from api_stub import EVENTS, PODS, ApiStub, running, served, until
 from watched import description, pod_object, watched
 

@@ -10,15 +10,13 @@ import pytest
 
 from alignup import read_machine
 from alignup.cluster import read_node_resource_topologies
-from alignup.cluster import Cluster
-from alignup.errors import AlignupWarning
-from alignup.kubelet.read import read_kubelet
-from alignup.machine.machine import Machine
-from alignup.node import Node
-from alignup.kubelet.node_resource_topology.read import read_topology
-from alignup.kubelet.node_resource_topology.write import fingerprint, kubelet_topology_object, topology_object
 from alignup.control_plane.publishers.fleet import FleetNode
 from alignup.control_plane.publishers.publish import published_object
+from alignup.errors import AlignupWarning
+from alignup.kubelet.node_resource_topology.read import read_topology
+from alignup.kubelet.node_resource_topology.write import fingerprint, kubelet_topology_object, topology_object
+from alignup.kubelet.read import read_kubelet
+from alignup.node import Node
 from cluster_cases import node_of
 from kubelet_files import EXAMPLE, guaranteed
 from strategies import seeds
