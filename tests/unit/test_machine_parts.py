@@ -33,7 +33,7 @@ def test_eight_ranks_of_a_dgx_are_aligned():
     loaded = load_machine("dgx-h100")
     wish = {GPU: 1, "example.com/nic": 1}
 
-    parts = loaded.machine.split(8, devices=wish, inventory=loaded.devices)
+    parts = split(loaded.machine, 8, devices=wish, inventory=loaded.devices)
 
     for rank, part in enumerate(parts):
         assert part.rank == rank
@@ -45,15 +45,15 @@ def test_eight_ranks_of_a_dgx_are_aligned():
 
 def test_cores_are_whole():
     """Both threads of a core are in one part; what is left over is in none."""
-    parts = leasing.machine(nodes=1, cores=5).split(2)
+    parts = split(leasing.machine(nodes=1, cores=5), 2)
     assert cpus(parts) == ["0-1,5-6", "2-3,7-8"]
 
 
 def test_more_parts_than_cores_cut_cores():
     """As long as there are CPUs."""
     machine = leasing.machine(nodes=1, cores=2)
-    assert cpus(machine.split(3)) == ["0", "1", "2"]
-    assert cpus(machine.split(4)) == ["0", "1", "2", "3"]
+    assert cpus(split(machine, 3)) == ["0", "1", "2"]
+    assert cpus(split(machine, 4)) == ["0", "1", "2", "3"]
 
 
 @pytest.mark.parametrize("count", [2, 6])
@@ -67,13 +67,13 @@ def test_no_cpu_of_overlapping_nodes_is_in_two_parts(count):
 
     given = [cpu for part in parts for cpu in part.cpus]
     assert sorted(given) == list(range(6))
-    assert parts == machine.disjoint().split(count)
+    assert parts == split(machine.disjoint(), count)
 
 
 @pytest.mark.parametrize(("wish", "expected"), [(2, "0,8"), (3, "0-1,8"), (1, "0")])
 def test_parts_of_a_size_take_whole_cores_first(wish, expected):
     """The thread that is too many is of the last core, and of nobody else."""
-    parts = leasing.machine().split(2, cpus_per_part=wish)
+    parts = split(leasing.machine(), 2, cpus_per_part=wish)
     assert cpus(parts)[0] == expected
     assert nodes(parts) == [(0,), (1,)]
 
@@ -82,31 +82,31 @@ def test_parts_of_a_size_have_as_many_cpus_on_cores_of_fewer():
     """On a machine whose first cores have two threads, and whose others have one."""
     cores = (Core((0, 1), 0), Core((2, 3), 0), *[Core((cpu,), 0) for cpu in range(4, 10)])
     machine = Machine((NumaNode(0, GI, cores),))
-    assert cpus(machine.split(3, cpus_per_part=2)) == ["0-1", "4-5", "6-7"]
-    assert [len(part.cpus) for part in machine.split(4, cpus_per_part=2)] == [2] * 4
+    assert cpus(split(machine, 3, cpus_per_part=2)) == ["0-1", "4-5", "6-7"]
+    assert [len(part.cpus) for part in split(machine, 4, cpus_per_part=2)] == [2] * 4
 
 
 def test_parts_that_need_all_cpus_cut_cores():
     """Where whole cores do not suffice, CPUs do."""
-    parts = leasing.machine(nodes=1, cores=3).split(2, cpus_per_part=3)
+    parts = split(leasing.machine(nodes=1, cores=3), 2, cpus_per_part=3)
     assert cpus(parts) == ["0-2", "3-5"]
 
 
 def test_small_parts_are_dealt_out_evenly():
     """Each node has its share of the work."""
-    assert nodes(leasing.machine(nodes=4).split(6, cpus_per_part=2)) == [(0,), (0,), (1,), (1,), (2,), (3,)]
+    assert nodes(split(leasing.machine(nodes=4), 6, cpus_per_part=2)) == [(0,), (0,), (1,), (1,), (2,), (3,)]
 
 
 def test_ranks_follow_the_lowest_cpu_however_second_threads_are_numbered():
     cores = Core((0, 3), 0), Core((1, 2), 1)
     machine = Machine(tuple(NumaNode(number, GI, (core,)) for number, core in enumerate(cores)))
-    assert cpus(machine.split(2)) == ["0,3", "1-2"]
+    assert cpus(split(machine, 2)) == ["0,3", "1-2"]
 
 
 def test_parts_follow_their_devices():
     """Two parts near the node that has two devices, though the other has the CPUs for them."""
     inventory = {"x": [Device("a", (1,)), Device("b", (1,)), Device("c", None, healthy=False)]}
-    parts = leasing.machine().split(2, cpus_per_part=4, devices={"x": 1}, inventory=inventory)
+    parts = split(leasing.machine(), 2, cpus_per_part=4, devices={"x": 1}, inventory=inventory)
     assert nodes(parts) == [(1,), (1,)]
     assert [part.devices["x"] for part in parts] == [("a",), ("b",)]
 
@@ -114,7 +114,7 @@ def test_parts_follow_their_devices():
 def test_a_part_without_room_near_its_device_has_the_closest():
     """All of one node's cores are not enough for two parts."""
     inventory = {"x": [Device("a", (2,)), Device("b", (2,)), Device("c", (0,))]}
-    parts = leasing.machine(nodes=3).split(2, cpus_per_part=8, devices={"x": 1}, inventory=inventory)
+    parts = split(leasing.machine(nodes=3), 2, cpus_per_part=8, devices={"x": 1}, inventory=inventory)
     assert nodes(parts) == [(2,), (0,)]
     assert [part.devices["x"] for part in parts] == [("a",), ("c",)]
 
@@ -122,20 +122,20 @@ def test_a_part_without_room_near_its_device_has_the_closest():
 def test_devices_without_a_place_come_after_those_at_hand():
     """But before those on other nodes."""
     inventory = {"x": [Device("far", (1,)), Device("anywhere", None), Device("near", (0,))]}
-    (part,) = leasing.machine(nodes=2).split(1, cpus_per_part=2, devices={"x": 2}, inventory=inventory)
+    (part,) = split(leasing.machine(nodes=2), 1, cpus_per_part=2, devices={"x": 2}, inventory=inventory)
     assert part.devices["x"] == ("anywhere", "near")
-    (part,) = leasing.machine(nodes=2).split(1, cpus_per_part=2, devices={"x": 1}, inventory=inventory)
+    (part,) = split(leasing.machine(nodes=2), 1, cpus_per_part=2, devices={"x": 1}, inventory=inventory)
     assert part.devices["x"] == ("near",)
 
 
 def test_devices_that_belong_together_stay_together():
     """The rest follow the order of the inventory."""
     inventory = {"x": [Device(f"d{i}", (0,)) for i in (3, 1, 2, 0)]}
-    parts = leasing.machine(nodes=1).split(
-        2, devices={"x": 2}, inventory=inventory, preferred_sets={"x": [["d0", "d3"]]}
+    parts = split(
+        leasing.machine(nodes=1), 2, devices={"x": 2}, inventory=inventory, preferred_sets={"x": [["d0", "d3"]]}
     )
     assert [part.devices["x"] for part in parts] == [("d3", "d0"), ("d1", "d2")]
-    (part,) = leasing.machine(nodes=1).split(1, devices={"x": 3}, inventory=inventory)
+    (part,) = split(leasing.machine(nodes=1), 1, devices={"x": 3}, inventory=inventory)
     assert part.devices["x"] == ("d3", "d1", "d2")
 
 
@@ -145,7 +145,7 @@ def test_a_part_that_fits_no_node_takes_the_closest_two():
     far = [[10, 30, 20, 30], [30, 10, 30, 20], [20, 30, 10, 30], [30, 20, 30, 10]]
     for node, row in zip(data["numaNodes"], far, strict=True):
         node["distances"] = row
-    parts = Machine.from_dict(data).split(2)
+    parts = split(Machine.from_dict(data), 2)
     assert nodes(parts) == [(0, 2), (1, 3)]
     assert parts[0].memory == ((0, 16 * GI), (2, 16 * GI))
 
@@ -156,14 +156,14 @@ def test_machines_without_distances_are_cut_too():
     for node in data["numaNodes"]:
         node.pop("distances")
     machine = Machine.from_dict(data)
-    assert nodes(machine.split(2)) == [(0, 4), (4, 9)]
+    assert nodes(split(machine, 2)) == [(0, 4), (4, 9)]
 
 
 def test_nodes_without_cpus_are_left_out():
     """A GPU there is as near as the distances say."""
     machine = load_machine("gb200").machine
     inventory = {"x": [{"id": "b", "numa": [18]}, {"id": "a", "numa": [2]}]}
-    parts = machine.split(2, devices={"x": 1}, inventory=inventory)
+    parts = split(machine, 2, devices={"x": 1}, inventory=inventory)
     assert {part.numa_nodes for part in parts} == {(0,), (1,)}
     assert {part.devices["x"] for part in parts} == {("a",), ("b",)}
 
@@ -183,13 +183,13 @@ def test_more_than_there_is_is_refused(arguments, message):
     """The message says how much there is."""
     parts, size, devices = (*arguments, 0, {})[:3] if len(arguments) < 3 else arguments
     with pytest.raises(InputError, match=message):
-        leasing.machine().split(parts, cpus_per_part=size, devices=devices or {})
+        split(leasing.machine(), parts, cpus_per_part=size, devices=devices or {})
 
 
 def test_devices_described_wrongly_are_refused():
     """By the reader of inventories."""
     with pytest.raises(InputError, match="numa"):
-        leasing.machine().split(1, devices={"x": 1}, inventory={"x": [{"id": "a", "numa": ["7"]}]})
+        split(leasing.machine(), 1, devices={"x": 1}, inventory={"x": [{"id": "a", "numa": ["7"]}]})
 
 
 shapes = st.lists(st.integers(0, 5), min_size=1, max_size=5).filter(any)
@@ -220,9 +220,9 @@ def test_parts_are_equal_disjoint_and_as_narrow_as_can_be(cores, threads, parts,
     machine = shaped(cores, threads)
     if parts * max(size, 1) > machine.cpu_count:
         with pytest.raises(InputError):
-            machine.split(parts, cpus_per_part=size)
+            split(machine, parts, cpus_per_part=size)
         return
-    found = machine.split(parts, cpus_per_part=size)
+    found = split(machine, parts, cpus_per_part=size)
 
     assert [part.rank for part in found] == list(range(parts))
     assert len({len(part.cpus) for part in found}) == 1

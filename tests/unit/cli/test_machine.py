@@ -148,7 +148,7 @@ def test_this_machine(alignup) -> None:
 
     assert ended.status == 0
     assert ended.out.startswith("this machine: ")
-    assert Machine.from_dict(described).node_cpus == read_machine().node_cpus
+    assert Machine.from_dict(described).node_cpus == read_machine("/").node_cpus
 
 
 def test_one_machine_at_a_time(alignup, tree) -> None:
@@ -181,7 +181,7 @@ def test_nvidia_gpus_are_this_machines(alignup, monkeypatch) -> None:
 
 def test_what_the_driver_says_is_shown(alignup, monkeypatch) -> None:
     """UUIDs near their nodes, and how many sets go well together."""
-    node = read_machine().numa_node_ids[0]
+    node = read_machine("/").numa_node_ids[0]
     library = ModuleType("pynvml")
     answers: dict[str, Any] = {
         "NVMLError": RuntimeError,

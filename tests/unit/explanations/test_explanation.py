@@ -14,7 +14,7 @@ from explaining import GPU, article, refusals, wish
 from fakes import Licences
 from machines import machine_of
 
-SCHEMA = json.loads((Path(__file__).parents[4] / "docs" / "explanation.schema.json").read_text(encoding="utf-8"))
+SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "explanation.schema.json").read_text(encoding="utf-8"))
 VALIDATOR = Draft202012Validator(SCHEMA)
 
 

@@ -12,7 +12,7 @@ from alignup.machine import archive as archive_module
 from alignup.machine.archive import is_archive
 from alignup.machine.snapshot import load_snapshot, take_snapshot
 from alignup.machine.sysfs.files import is_kernel_file
-from alignup.machine.sysfs.machine import describe, read_machine
+from alignup.machine.sysfs.machine import describe, read_sysfs
 from kernel_trees import CPU, pci, server, write
 
 FILES = server() | pci("0000:01:00.0", numa_node=1)
@@ -53,7 +53,7 @@ def test_a_snapshot_is_the_same_machine(root, tmp_path, suffix):
     count = take_snapshot(root, path)
 
     assert count == len(FILES) + 1
-    assert describe(load_snapshot(path)) == read_machine(root)
+    assert describe(load_snapshot(path)) == read_sysfs(root)
     assert is_archive(path.read_bytes()[:512])
 
 

@@ -20,7 +20,7 @@ from alignup.node import Node
 from fake_plugins import short_folder
 from watched import description, watched
 
-RECORDED = Path(__file__).parents[2] / "kubelet_node" / "root.tar.xz"
+RECORDED = Path(__file__).parents[3] / "kubelet_node" / "root.tar.xz"
 
 
 def told(*nodes):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from alignup.errors import InputError
 from alignup.machine.machine import Core, HugePages, Machine, NumaNode
-from alignup.machine.sysfs.machine import describe, read_machine
+from alignup.machine.sysfs.machine import describe, read_sysfs
 from alignup.machine.sysfs.tree import MemoryTree
 from kernel_trees import CPU, NODE, pci, server, write
 
@@ -24,7 +24,7 @@ def test_a_plain_server(tmp_path):
     """Two sockets of two cores of two threads, read from a directory."""
     write(tmp_path, server())
     pages = (HugePages("2Mi", 2 << 20, 4),)
-    found = read_machine(tmp_path)
+    found = read_sysfs(tmp_path)
 
     assert found == Machine(
         (
@@ -94,7 +94,7 @@ def test_a_cpu_in_two_nodes_is_in_both_until_it_must_be_in_one():
 def test_no_cpus_and_no_nodes_with_cpus_are_clear_errors(tmp_path):
     """With the root in them."""
     with pytest.raises(InputError, match=f"describe CPUs.*{tmp_path}"):
-        read_machine(tmp_path)
+        read_sysfs(tmp_path)
     with pytest.raises(InputError, match="no NUMA node has CPUs that are online at test"):
         machine(server() | {f"{NODE}/node{node}/cpumap": "0\n" for node in range(2)})
 
@@ -109,7 +109,7 @@ def test_65_nodes_are_a_clear_error():
 @pytest.mark.skipif(not os.path.exists("/sys/devices/system/cpu"), reason="no sysfs here")  # noqa: PTH110
 def test_this_very_machine_can_be_read():
     """It has at least the CPUs that this process may use."""
-    found = read_machine()
+    found = read_sysfs()
 
     allowed = sum(1 << cpu for cpu in os.sched_getaffinity(0))
     unassigned = sum(1 << cpu for core in found.unassigned_cores for cpu in core.cpus)
@@ -164,4 +164,4 @@ def test_the_top_of_a_copied_sysfs_is_told_from_the_root_above_it(tmp_path):
     (tmp_path / "sys" / "devices" / "system" / "cpu" / "cpu0").mkdir(parents=True)
     for folder, inside in (("sys", "devices"), ("sys/devices", "system"), ("sys/devices/system", "cpu")):
         with pytest.raises(InputError, match=f"; {inside} lies at its top, so a folder above it is probably meant"):
-            read_machine(tmp_path / folder)
+            read_sysfs(tmp_path / folder)
