@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from alignup.explanations.why import explain as explain
     from alignup.host.leases.lease import Lease as Lease
     from alignup.host.leases.lease import lease as lease
+    from alignup.host.parts import Part as Part
+    from alignup.host.parts import split as split
     from alignup.kubelet.read import read_kubelet_node as read_kubelet_node
     from alignup.kubernetes.kubelet_config import KubeletConfig as KubeletConfig
     from alignup.kubernetes.manifest import read_pod as read_pod
@@ -50,8 +52,6 @@ if TYPE_CHECKING:
     from alignup.machine.device_inventory import Device as Device
     from alignup.machine.load import read_machine as read_machine
     from alignup.machine.machine import Machine as Machine
-    from alignup.machine_parts import Part as Part
-    from alignup.machine_parts import split as split
     from alignup.node import Node as Node
     from alignup.pictures.drawing import Drawing as Drawing
     from alignup.pictures.drawing import draw as draw
@@ -94,7 +94,7 @@ _HOMES = {
         "machine.device_inventory": ("Device",),
         "machine.load": ("read_machine",),
         "machine.machine": ("Machine",),
-        "machine_parts": ("Part", "split"),
+        "host.parts": ("Part", "split"),
         "node": ("Node",),
         "pictures.drawing": ("Drawing", "draw"),
         "topology_manager.admission": ("Admission", "ContainerAllocation", "MemoryBlock"),

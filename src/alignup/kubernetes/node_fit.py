@@ -175,7 +175,7 @@ def _insufficient(pod: Pod, others: Sequence[Pod], node: NodeObject) -> Iterator
         capacity = node.allocatable.get(name)
         if capacity is None:
             if is_device(name) or name == "memory" or not is_pinned_memory(name):
-                continue  # the kubelet ignores devices that the node does not have; disks, perhaps memory, are not known
+                continue  # kubelets ignore devices that the node lacks; disks, perhaps memory, are not known
             capacity = 0
         if asked[name] > capacity - used.get(name, 0):
             yield _Insufficient(name, asked[name], used.get(name, 0), capacity)

@@ -10,6 +10,34 @@ from typing import Any, Final
 import msgspec
 
 
+class Owner(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """An owner reference."""
+
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+
+
+class Metadata(msgspec.Struct, rename="camel", gc=False):
+    """The metadata of any object."""
+
+    name: str = ""
+    namespace: str = "default"
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    annotations: dict[str, str] | None = None
+    labels: dict[str, str] | None = None
+    owner_references: list[Owner] | None = None
+
+    @property
+    def namespaced_name(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+
 class ReservedMemoryWire(msgspec.Struct, rename="camel"):
     """An entry of reservedMemory on the wire."""
 

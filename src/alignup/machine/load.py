@@ -38,7 +38,7 @@ def read_machine(source: str | os.PathLike[str]) -> Machine:
 
     >>> from alignup import read_machine
     >>> read_machine("dgx-h100")
-    <Machine of 2 NUMA nodes, 224 CPUs, 2064384 MiB>
+    <Machine of 2 NUMA nodes, 224 CPUs, 2097152 MiB>
 
     Devices and a configuration that came with it are not part of the record; `Node.from_dict` keeps them.
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import alignup
-from alignup.cluster import REASONS, STRATEGIES, Cluster, Evaluation, read_node_resource_topologies
+from alignup.cluster import REASONS, STRATEGIES, Cluster, Evaluation, read_amounts, read_node_resource_topologies
 from alignup.cluster.rows import NodeAmounts, row_of_amounts
 from alignup.errors import ConfigError, InputError
 from alignup.koordinator.occupancy import document_score
@@ -395,13 +395,13 @@ def test_another_object_in_an_objects_place():
     for zone in zones:
         for resource in zone["resources"]:
             resource["available"] = "0"
-    cluster.update("worker-a", {**objects[0], "zones": zones})
+    cluster.update("worker-a", read_amounts({**objects[0], "zones": zones}, "worker-a"))
     assert cluster.free("cpu").tolist() == [[0, 0]]
     assert not cluster.evaluate(pod_manifest("new", cpus=1)).admitted.any()
     zones[0]["resources"].append({"name": "example.com/tpu", "capacity": "3"})
-    cluster.update("worker-a", {**objects[0], "zones": zones[:1]})
+    cluster.update("worker-a", read_amounts({**objects[0], "zones": zones[:1]}, "worker-a"))
     assert cluster.free("example.com/tpu").tolist() == [[3]]
-    cluster.update("worker-a", objects[0])
+    cluster.update("worker-a", read_amounts(objects[0], "worker-a"))
     assert cluster.free("cpu").tolist() == [[3, 9]]
 
 
@@ -410,14 +410,14 @@ def test_an_update_of_another_kind():
     nodes = cluster_of(node_line("a"))
     objects = read_node_resource_topologies(TOPOLOGY.encode())
     with pytest.raises(InputError, match="a Node"):
-        nodes.update("a", yaml.safe_load(TOPOLOGY)["items"][0])
-    with pytest.raises(InputError, match="a NodeResourceTopology object"):
+        nodes.update("a", read_amounts(yaml.safe_load(TOPOLOGY)["items"][0], "a"))
+    with pytest.raises(InputError, match="amounts of a NodeResourceTopology object"):
         objects.update("worker-a", nodes.nodes[0])
     for cluster in (nodes, objects):
         with pytest.raises(InputError, match="name of one of its nodes"):
             cluster.update("b", nodes.nodes[0])
     with pytest.raises(InputError, match="kind"):
-        objects.update("worker-a", {"kind": "Pod"})
+        read_amounts({"kind": "Pod"}, "worker-a")
     assert objects.free("cpu").tolist() == [[3, 9]]
 
 

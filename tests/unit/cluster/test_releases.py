@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from alignup import read_machine, read_pod
-from alignup.cluster import REASONS, Cluster, Evaluation, read_node_resource_topologies
+from alignup.cluster import REASONS, Cluster, Evaluation, read_amounts, read_node_resource_topologies
 from alignup.errors import AlignupWarning, ConfigError, InputError
 from alignup.node import Node
 from cluster_cases import node_of, pod_of
@@ -210,7 +210,7 @@ def test_node_objects_beside_topologies_tell_the_releases(as_text):
     source = json.dumps(data).encode() if as_text else data
     cluster = read_node_resource_topologies(source)
     assert cluster.evaluate(ACROSS).affinity.tolist() == [3, 1, 1]
-    cluster.update("old", topology_named("old"))  # of the same kubelet
+    cluster.update("old", read_amounts(topology_named("old"), "old"))  # of the same kubelet
     assert cluster.evaluate(ACROSS).affinity.tolist() == [3, 1, 1]
     given = read_node_resource_topologies(source, kubelet_version="1.35")
     assert given.evaluate(ACROSS).affinity.tolist() == [3, 3, 3]

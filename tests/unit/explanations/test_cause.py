@@ -116,7 +116,7 @@ def check_causes(case: dict[str, Any]) -> int:
                 node.remove(step["remove"])
             continue
         explanation = explain(node, step["admit"], suggest=False)
-        pod = node._read(read_pod(step["admit"]))
+        pod = node.read(read_pod(step["admit"]))
         assert explanation.admitted == node.try_admit(pod).admitted
         if not explanation.admitted:
             found += 1

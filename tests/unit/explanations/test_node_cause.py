@@ -118,7 +118,7 @@ def test_a_pod_that_does_not_suit_the_node(asked: dict[str, Any], cause: str) ->
 
 def test_a_taint() -> None:
     described = {"metadata": {"name": "n"}, "spec": {"taints": [{"key": "k", "effect": "NoExecute"}]}}
-    found = Node(machine_of(2, 4), KUBELET, node_object=described, whole_verdict=True).explain(pod())
+    found = explain(Node(machine_of(2, 4), KUBELET, node_object=described, whole_verdict=True), pod())
     assert (found.reason, found.cause) == ("TaintToleration", "the pod does not tolerate a NoExecute taint of the node")
 
 

@@ -247,9 +247,9 @@ def test_who_does_not_ask_pays_nothing() -> None:
     """An admission, a refusal and its sentence import nothing of this room."""
     program = (
         "import sys\n"
-        "from alignup import Machine, Node\n"
+        "from alignup import Node, read_machine\n"
         "kubelet = {'topologyManagerPolicy': 'single-numa-node', 'cpuManagerPolicy': 'static'}\n"
-        "node = Node(catalog_machines()['xeon-2s'], kubelet)\n"
+        "node = Node(read_machine('xeon-2s'), kubelet)\n"
         "limits = {'cpu': '9999', 'memory': '1Gi'}\n"
         "spec = {'containers': [{'name': 'c', 'resources': {'limits': limits}}]}\n"
         "assert not node.admit({'metadata': {'name': 'p'}, 'spec': spec})\n"

@@ -105,4 +105,4 @@ def test_unknown_names_are_not_there():
     assert "missing" not in catalog_machines()
     assert catalog_machines().get("missing") is None
     with pytest.raises(KeyError, match="missing"):
-        read_machine("missing")
+        catalog_machines()["missing"]

@@ -35,7 +35,7 @@ from alignup.text.typed import decode
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 
-    from alignup.control_plane.api_server.objects import Metadata
+    from alignup.kubernetes.wire import Metadata
 
 
 _T = TypeVar("_T")

@@ -17,9 +17,10 @@ from typing import Final
 import msgspec
 
 from alignup.control_plane.api_server.api_client import CONFLICT, MISSING, Api, accepting, now, object_path
-from alignup.control_plane.api_server.objects import Metadata, decode_pod
+from alignup.control_plane.api_server.objects import decode_pod
 from alignup.control_plane.api_server.watch import decode_list
 from alignup.errors import AlignupError
+from alignup.kubernetes.wire import Metadata
 from alignup.records import Record
 from alignup.text.json_text import decode_json
 

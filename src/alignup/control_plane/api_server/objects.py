@@ -20,7 +20,7 @@ from alignup.kubernetes.manifest import IGNORED_CLAIMS, read_pod
 from alignup.kubernetes.node_fit import meets
 from alignup.kubernetes.pod_documents import STATIC_UID
 from alignup.kubernetes.pod_requests import CONFIG_SOURCE, MIRROR
-from alignup.kubernetes.wire import ClaimWire  # noqa: TC001  # msgspec reads annotations
+from alignup.kubernetes.wire import ClaimWire, Metadata  # noqa: TC001  # msgspec reads annotations
 from alignup.records import Record, field, replace
 from alignup.text.json_text import decode_json
 
@@ -32,34 +32,6 @@ _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _MOST_TEMPLATES: Final = 10_000
 _NEVER_MOVED: Final = frozenset({"", "DaemonSet", "Node"})
 """Kinds of controllers that make no other pod, or only on the same node; empty: there is none."""
-
-
-class Owner(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """An owner reference."""
-
-    kind: str = ""
-    name: str = ""
-    uid: str = ""
-    controller: bool | None = None
-
-
-class Metadata(msgspec.Struct, rename="camel", gc=False):
-    """The metadata of any object."""
-
-    name: str = ""
-    namespace: str = "default"
-    uid: str = ""
-    resource_version: str = ""
-    creation_timestamp: str | None = None
-    deletion_timestamp: str | None = None
-    annotations: dict[str, str] | None = None
-    labels: dict[str, str] | None = None
-    owner_references: list[Owner] | None = None
-
-    @property
-    def namespaced_name(self) -> str:
-        """`namespace/name`."""
-        return f"{self.namespace}/{self.name}"
 
 
 class Container(msgspec.Struct, rename="camel", gc=False):

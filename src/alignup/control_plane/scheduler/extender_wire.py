@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from alignup.control_plane.api_server.objects import Metadata, NodeObject, PodObject
+from alignup.control_plane.api_server.objects import NodeObject, PodObject
 from alignup.errors import InputError
+from alignup.kubernetes.wire import Metadata
 from alignup.text.json_text import check_levels, decode_json
 
 if TYPE_CHECKING:

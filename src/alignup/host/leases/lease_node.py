@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from alignup.host.leases.agent_messages import KnownPart
     from alignup.host.leases.local_machine import Site
     from alignup.host.leases.request import Request
+    from alignup.host.parts import Part
     from alignup.host.processes.identity import ProcessIdentity
     from alignup.machine.device_inventory import Device
-    from alignup.machine_parts import Part
     from alignup.providers.devices.inventory import Preference
 
 _CONTAINER: Final = "command"
@@ -350,8 +350,8 @@ def cut_machine(
         InputError: it cannot be cut so.
     """
     from alignup.host.leases.request import Request  # noqa: PLC0415  # startup counts
+    from alignup.host.parts import part_with, split_machine  # noqa: PLC0415  # as above
     from alignup.host.processes.identity import ProcessIdentity  # noqa: PLC0415  # as above
-    from alignup.machine_parts import part_with, split_machine  # noqa: PLC0415  # as above
 
     has_claims = any(name.startswith(CLAIM) for name in devices)
     if (site.cpu_options == CpuOptions() or site.layout) and not has_claims:

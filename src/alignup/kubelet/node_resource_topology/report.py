@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 
 from alignup.cluster.json_lines import NodeReader
-from alignup.control_plane.api_server.objects import Metadata  # noqa: TC001  # msgspec reads annotations
 from alignup.errors import InputError
 from alignup.koordinator.node_policies import ExclusiveScope
 from alignup.kubelet.node_resource_topology.read import Attribute, Topology, read_topology
 from alignup.kubelet.node_resource_topology.write import ATTRIBUTE, METHOD, METHOD_ATTRIBUTE
 from alignup.kubernetes.pod import Container, Pod
+from alignup.kubernetes.wire import Metadata  # noqa: TC001  # msgspec reads annotations
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.machine import MEMORY_LIMIT
 from alignup.node.inputs import has_policy

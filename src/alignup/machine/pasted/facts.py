@@ -138,8 +138,8 @@ def _check_same_nodes(told: Mapping[str, Facts]) -> None:
 def _assumed_cores(nodes: Mapping[int, int], facts: Facts) -> Iterator[int]:
     """Yield the CPUs of each core, as Linux mostly numbers them.
 
-    On bare metal the first threads of all cores come before the second threads, so that the list of each NUMA node has a
-    run for each thread. In many virtual machines, on POWER and on IBM Z the threads of a core have numbers one after
+    On bare metal the first threads of all cores come before the second threads, so that the list of each NUMA node has
+    a run for each thread. In many virtual machines, on POWER and on IBM Z the threads of a core have numbers one after
     another: where there are several NUMA nodes, each of them then is one run.
     """
     listed = {numa_id: list(bit_numbers(cpus)) for numa_id, cpus in nodes.items() if cpus}

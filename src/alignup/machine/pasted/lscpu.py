@@ -48,7 +48,7 @@ def rows_after(lines: Sequence[str], start: int, row: re.Pattern[str], what: str
     Raises:
         InputError: the table is cut off.
     """
-    found = []
+    found: list[str] = []
     for line in lines[start:]:
         if is_cut_off(line):
             raise InputError(f"{what} is cut off after {len(found)} lines: give all of it")

@@ -1,6 +1,7 @@
 """Reads the tree that lstopo (hwloc 1 and 2) prints on a console, as far as it has the kernel's numbers.
 
-The tree becomes the objects of hwloc's XML, which `alignup.machine.hwloc_xml` makes a machine of. Sizes in it are rounded.
+The tree becomes the objects of hwloc's XML, which `alignup.machine.hwloc_xml` makes a machine of. Sizes in it are
+rounded.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def read_lstopo(lines: Sequence[str]) -> Facts | None:
 
 
 def _tree(lines: Sequence[str]) -> Element:
-    """Return the objects, each within the one that is less indented; those that a plus sign joins are within each other."""
+    """Return the objects, each within the one that is less indented; a plus sign joins objects within each other."""
     margin = len(lines[0]) - len(lines[0].lstrip())
     top = Element("object", type="Machine")
     above = [(-1, top)]

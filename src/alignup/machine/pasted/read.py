@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError, errors_in, warn
 from alignup.machine.device_inventory import Device
-from alignup.machine.machine import Machine
 from alignup.machine.nvidia import GPU_RESOURCE
 from alignup.machine.pasted.facts import Facts, machine_of_facts
 from alignup.machine.pasted.lscpu import read_parsable, read_properties, read_table, without_json
@@ -19,6 +18,9 @@ from alignup.machine.pasted.lstopo import read_lstopo
 from alignup.machine.pasted.numactl import read_numactl
 from alignup.machine.pasted.nvidia_topology import read_nvidia_topology
 from alignup.records import Record
+
+if TYPE_CHECKING:
+    from alignup.machine.machine import Machine
 
 _READERS: Final[Mapping[str, Callable[[Sequence[str]], Facts | None]]] = {
     "lscpu -e": read_table,

@@ -83,5 +83,5 @@ def test_a_link_to_what_never_ends_is_no_file(tmp_path):
 
 def test_a_file_is_no_tree_and_the_error_says_who_reads_it(tmp_path):
     (tmp_path / "here.tar.xz").touch()
-    with pytest.raises(InputError, match=r"not a directory; Machine\.load reads files"):
+    with pytest.raises(InputError, match=r"not a directory; read_machine reads files"):
         DirectoryTree(tmp_path / "here.tar.xz")

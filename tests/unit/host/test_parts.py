@@ -9,12 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import leasing
+from alignup import split
 from alignup.errors import InputError
+from alignup.host.parts import split_machine
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device
 from alignup.machine.load import load_machine
 from alignup.machine.machine import Core, Machine, NumaNode
-from alignup.machine_parts import split_machine
 
 GI = leasing.GI
 GPU = leasing.GPU
