@@ -68,7 +68,7 @@ def test_no_cpu_of_overlapping_nodes_is_in_two_parts(count):
 
     given = [cpu for part in parts for cpu in part.cpus]
     assert sorted(given) == list(range(6))
-    assert parts == split(machine.disjoint(), count)
+    assert list(parts) == split(machine.disjoint(), count)
 
 
 @pytest.mark.parametrize(("wish", "expected"), [(2, "0,8"), (3, "0-1,8"), (1, "0")])

@@ -185,7 +185,7 @@ def test_what_a_kubelet_would_not_start_with(configuration, message):
         ("kind: Pod", f"expected a KubeletConfiguration, got a Pod in k.yaml; {GET}"),
         ("", f"expected a KubeletConfiguration, got nothing in k.yaml; {GET}"),
         (
-            f"{STATIC}\n---\n{STATIC}",
+            f"{STATIC}\n---\ncpuManagerPolicy: none",
             (
                 "expected one KubeletConfiguration, got a KubeletConfiguration, a KubeletConfiguration at 2 in k.yaml; "
                 "leave one of them in it"

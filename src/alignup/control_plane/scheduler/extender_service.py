@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from alignup.control_plane.api_server.leader import Leader
     from alignup.control_plane.scheduler.extender_answers import Answers, Filtered
     from alignup.control_plane.scheduler.extender_wire import Binding
+    from alignup.kubernetes.wire import Metadata
 
 WOKEN: Final = "alignup.dev/woken-at"
 """The annotation of a Node that is set when a refused pod may fit there; schedulers try their pods again then."""
@@ -77,7 +78,7 @@ class Extender:
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._writes_events = writes_events
         self._told: OrderedDict[str, frozenset[str]] = OrderedDict()
-        self._events: asyncio.Queue[tuple[objects.Metadata, str]] = asyncio.Queue(api_client.MOST_EVENTS)
+        self._events: asyncio.Queue[tuple[Metadata, str]] = asyncio.Queue(api_client.MOST_EVENTS)
         self.read = objects.PodReader().read
         nodes: Calls[objects.NodeObject] = Calls(
             lambda found: state.nodes_listed({one.metadata.name: one.metadata.labels or {} for one in found}),
@@ -211,7 +212,7 @@ class Extender:
     async def _fetch(self, binding: Binding) -> objects.WatchedPod:
         return self._decode(await self.api.request("GET", api_client.pod_path(binding.namespace, binding.name)))
 
-    def tell(self, pod: objects.Metadata, found: Filtered) -> None:
+    def tell(self, pod: Metadata, found: Filtered) -> None:
         """Write an Event on a pod that no node takes, soon, if the causes are others than the last time."""
         if found.passed or not self._writes_events:
             return

@@ -23,6 +23,8 @@ _TABLE_ROW: Final = re.compile(r"\s*\d{1,5}(?:\s+[\w:.,-]+)+\s*")
 _PARSABLE: Final = re.compile(r"\s*# ?(CPU,[A-Za-z0-9,]+)\s*")
 _PARSABLE_ROW: Final = re.compile(r"\s*\d{1,5}(?:,[\w-]*)+\s*")
 _JSON: Final = re.compile(r'\{\s*"(?:lscpu|cpus)"\s*:')
+_BARE_HYPHEN: Final = re.compile(r":\s*-(?=\s*[,}])")
+"""What lscpu 2.38 writes in JSON for a number that it does not know."""
 _CUT_OFF: Final = re.compile(
     r"\s*(?:\.\.\.|…|[\[<(](?:\.\.\.|…|snip|truncated|cut|output omitted).*)\s*", re.IGNORECASE
 )
@@ -192,6 +194,7 @@ def without_json(text: str) -> str:
     found = _JSON.search(text)
     if found is None:
         return text
+    text = text[: found.start()] + _BARE_HYPHEN.sub(": null", text[found.start() :])
     try:
         value, end = JSONDecoder().raw_decode(text, found.start())
     except (ValueError, RecursionError) as error:
@@ -203,19 +206,19 @@ def without_json(text: str) -> str:
 def _properties(fields: Any) -> Iterator[str]:
     for one in fields if isinstance(fields, list) else ():
         if isinstance(one, dict):
-            yield f"{str(one.get('field')).rstrip(':')}: {one.get('data')}"
+            yield f"{str(one.get('field')).rstrip(':')}: {one.get('data') or '-'}"
             yield from _properties(one.get("children"))
 
 
 def _table(rows: Any) -> Iterable[str]:
     entries = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
     if entries:
-        yield "# " + ",".join(entries[0]).replace(":", ",").replace("cpu", "CPU", 1)
+        yield " ".join(entries[0]).upper()
         for row in entries:
-            yield ",".join(_cell(value) for value in row.values())
+            yield " ".join(_cell(value) for value in row.values())
 
 
 def _cell(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "-"}[value]
-    return str(value).replace(":", ",")
+    return str(value)

@@ -113,7 +113,7 @@ def _number_sets(element: Element, near: int) -> int:
     else:
         cpus = _within(element)
         for child in element:
-            _number_sets(child, cpus)
+            _number_sets(child, cpus or near)
     if element.get("type") == "NUMANode":
         cpus = cpus or near
     if cpus:
