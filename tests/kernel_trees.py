@@ -36,20 +36,21 @@ def server(sockets=2, cores=2, threads=2, nodes=None, memory=8 << 20):
         core = cpu % total
         socket = core // cores
         topology = f"{CPU}/cpu{cpu}/topology"
-        files[f"{topology}/core_cpus"] = mask(core + t * total for t in range(threads))
+        siblings = [core + t * total for t in range(threads)]
+        files[f"{topology}/core_cpus"] = mask(siblings)
         files[f"{topology}/package_cpus"] = mask(by_socket[socket])
         files[f"{topology}/physical_package_id"] = f"{socket}\n"
         files[f"{topology}/core_id"] = f"{core % cores}\n"
         for index, level, kind, shared in (
-            (0, 1, "Data", [cpu]),
-            (1, 1, "Instruction", [cpu]),
-            (3, 3, "Unified", None),
+            (0, 1, "Data", siblings),
+            (1, 1, "Instruction", siblings),
+            (3, 3, "Unified", by_socket[socket]),
         ):
             cache = f"{CPU}/cpu{cpu}/cache/index{index}"
             files[f"{cache}/level"] = f"{level}\n"
             files[f"{cache}/type"] = f"{kind}\n"
             files[f"{cache}/size"] = "32K\n"
-            files[f"{cache}/shared_cpu_map"] = mask(shared or by_socket[socket])
+            files[f"{cache}/shared_cpu_map"] = mask(shared)
     per = total // nodes
     for node in range(nodes):
         cpus = [c + t * total for t in range(threads) for c in range(node * per, (node + 1) * per)]

@@ -136,8 +136,14 @@ def test_what_the_programs_print_is_what_sysfs_says(tmp_path, program, shape):
     count = sockets * cores * threads
     files |= {f"sys/devices/system/cpu/{name}": f"0-{count - 1}\n" for name in ("online", "possible", "present")}
     files["sys/devices/system/cpu/kernel_max"] = "255\n"
+    files["proc/cpuinfo"] = "".join(f"processor\t: {cpu}\nvendor_id\t: GenuineIntel\n\n" for cpu in range(count))
+    # the names before Linux 5.3, which the programs read
+    for new, old in (("core_cpus", "thread_siblings"), ("package_cpus", "core_siblings")):
+        files |= {path.replace(new, old): text for path, text in files.items() if path.endswith(new)}
     write(tmp_path, files)
-    ran = subprocess.run(words, capture_output=True, text=True, check=True, env={**os.environ, "LC_ALL": "C"})
+    ran = subprocess.run(  # noqa: S603 - a program of this test's list
+        words, capture_output=True, text=True, check=True, env={**os.environ, "LC_ALL": "C"}
+    )
 
     found, real = read_pasted(ran.stdout, "x").machine, read_sysfs(tmp_path)
 
@@ -175,13 +181,16 @@ def test_a_gpu_is_near_what_the_driver_says_or_else_near_its_cpus(row, near):
     assert [gpu.numa_nodes for gpu in found.devices["nvidia.com/gpu"]] == [near]
 
 
+FAR = "NUMA node0 CPU(s): 0-1,4-5\nNUMA node1 CPU(s): 2-3,6-7"
+
+
 @QUIET
 @pytest.mark.parametrize(
     ("text", "cores"),
     [
         # bare metal: first threads, then second ones
-        ("Thread(s) per core: 2\nNUMA node0 CPU(s): 0-1,4-5\nNUMA node1 CPU(s): 2-3,6-7", {(0, 4), (1, 5), (2, 6), (3, 7)}),
-        ("NUMA node0 CPU(s): 0-1,4-5\nNUMA node1 CPU(s): 2-3,6-7", {(0, 4), (1, 5), (2, 6), (3, 7)}),
+        (f"Thread(s) per core: 2\n{FAR}", {(0, 4), (1, 5), (2, 6), (3, 7)}),
+        (FAR, {(0, 4), (1, 5), (2, 6), (3, 7)}),
         # a virtual machine with several nodes, and POWER
         ("Thread(s) per core: 2\nNUMA node0 CPU(s): 0-3\nNUMA node1 CPU(s): 4-7", {(0, 1), (2, 3), (4, 5), (6, 7)}),
         ("Architecture: ppc64le\nThread(s) per core: 4\nNUMA node0 CPU(s): 0-7", {(0, 1, 2, 3), (4, 5, 6, 7)}),
@@ -201,8 +210,8 @@ def test_what_is_assumed_and_what_is_not_known_are_said():
         read_pasted((FORMATS / "lscpu.txt").read_text(), "x")
     assert [str(one.message) for one in caught] == [
         (
-            "assumed, since nothing in x tells it: that CPUs are numbered in the usual way (0,4 are a core, and so on); "
-            "that sockets follow the order of NUMA nodes; `lscpu -e` does"
+            "assumed, since nothing in x tells it: that CPUs are numbered in the usual way "
+            "(0,4 are a core, and so on); that sockets follow the order of NUMA nodes; `lscpu -e` does"
         ),
         (
             "not known from x: memory (not checked), distances between NUMA nodes, L3 caches, hugepages (taken as "
