@@ -264,7 +264,10 @@ def test_a_pod_that_gave_way_is_not_there_to_be_started() -> None:
     start = {"start": "a", "container": "app"}
     steps = steps_of(
         *({"admit": init_pod("a", "2Gi")}, start, {"admit": critical}, start, {"remove": "a"}),
-        **{"machine": machine, "kubelet": {}, "devices": {}, "wholeVerdict": True},
+        machine=machine,
+        kubelet={},
+        devices={},
+        wholeVerdict=True,
     )
 
     assert [(step["admitted"], step["reason"]) for step in steps[:4]] == [
