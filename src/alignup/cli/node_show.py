@@ -30,7 +30,6 @@ def command(
     kubeconfig: str | None = options.file(
         "Show the node --node-name of the cluster of this file, as it publishes itself.", "--kubeconfig"
     ),
-    node_name: str | None = options.value("A node of the cluster.", metavar="NAME"),
 ) -> None:
     """Show what there is of each resource on each NUMA node of a kubelet's node, and which container holds what.
 
@@ -44,7 +43,7 @@ def command(
             found = source.read()
             title, node = found.records.files.source, found.node
         else:
-            title, node = str(node_name), load_cluster_node(kubeconfig, node_name)
+            title, node = str(source.node_name), load_cluster_node(kubeconfig, source.node_name)
         holdings = holdings_of(node)
         if holdings != shown:
             if shown is not None and not as_json:

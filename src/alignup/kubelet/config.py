@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError, system_errors
-from alignup.kubelet.layout import CONFIG, CONFIG_FOLDER, NodeFiles, read_file
+from alignup.kubelet.layout import CONFIG, CONFIG_FOLDER, CONFIGS_ELSEWHERE, NodeFiles, read_file
 from alignup.kubernetes.config_documents import configuration_fields
 from alignup.records import Record
 
@@ -72,6 +72,9 @@ def _texts(
     else:
         named = CONFIG if kubelet is None else kubelet.flags.config.lstrip("/")
         data = files.read(named) if named else None
+        if data is None and kubelet is None:
+            named = next((path for path, word in CONFIGS_ELSEWHERE.items() if word in (files.read(path) or b"")), named)
+            data = files.read(named)
         if data is not None:
             yield files.place(named), data
         elif kubelet is not None and named:
