@@ -12,21 +12,20 @@ import lzma
 import os
 import re
 import stat
+import struct
 import tarfile
+import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, Literal, Self
+from typing import IO, Any, Final, Literal, Self
 
 from alignup.errors import InputError, system_reason
 from alignup.records import Record
 from alignup.text.counting import some_of
-
-if TYPE_CHECKING:
-    import zipfile
 
 _COMPRESSIONS: Final = {b"\x1f\x8b": gzip, b"\xfd7zXZ\x00": lzma, b"BZh": bz2}
 _ZIP: Final = b"PK\x03\x04"
@@ -56,8 +55,12 @@ _EXTENSIONS: Final = (
     *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
 )
 _PLAIN_TYPES: Final = (tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE)
-# ValueError: numbers in headers that are none; RecursionError: extended headers one after another
-_DAMAGE: Final = (tarfile.TarError, ValueError, RecursionError, EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile)
+# ValueError: numbers in headers that are none; RuntimeError: extended headers one after another, or a zip that is
+# encrypted or of a later version
+_DAMAGE: Final = (
+    *(tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, lzma.LZMAError, zlib.error),
+    *(ValueError, RuntimeError, EOFError, struct.error),
+)
 
 
 class Archive(Record):
@@ -276,27 +279,22 @@ def _folder_members(folder: Path) -> Iterator[_Member]:
 
 def _zip_members(file: IO[bytes]) -> Iterator[_Member]:
     """Yield the members of a zip."""
-    import zipfile  # noqa: PLC0415  # seldom used
-
-    try:
-        with zipfile.ZipFile(file) as archive:
-            for info in archive.infolist():
-                if info.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
-                    raise tarfile.ReadError(f"{info.filename} is compressed in another way than deflate")
-                is_link = stat.S_ISLNK(info.external_attr >> 16)
-                read = partial(_zip_content, archive, info)
-                if not info.is_dir():
-                    yield _Member(
-                        info.filename, info.file_size, read().decode("utf-8", "replace") if is_link else None, read
-                    )
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:  # RuntimeError: encrypted
-        raise tarfile.ReadError(str(error)) from error
+    with zipfile.ZipFile(file) as archive:
+        for info in archive.infolist():
+            if info.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
+                raise zipfile.BadZipFile(f"{info.filename} is compressed in another way than deflate")
+            read = partial(_zip_content, archive, info)
+            is_link = stat.S_ISLNK(info.external_attr >> 16)
+            if not info.is_dir():
+                yield _Member(
+                    info.filename, info.file_size, read().decode("utf-8", "replace") if is_link else None, read
+                )
 
 
 def _zip_content(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
-    """Return the content of a member; what it says of its size is not exceeded."""
+    """Return the content of a member, of the size that it says it has, at most."""
     with archive.open(info) as file:
-        return file.read(min(info.file_size, _MOST_NESTED) + 1)
+        return file.read(min(info.file_size, _MOST_NESTED))
 
 
 class _Forward:
