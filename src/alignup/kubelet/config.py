@@ -26,10 +26,15 @@ class Configuration(Record):
     """The fields of a KubeletConfiguration as they are in effect."""
 
     fields: Mapping[str, Any]
-    source: str
-    """Where they come from, in words; empty: there is no configuration."""
+    parts: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+    """Where they come from, in the order of merging: the place in words, and the fields that are set there."""
     kubelet: RunningKubelet | None = None
     """The kubelet whose flags are in it."""
+
+    @property
+    def source(self) -> str:
+        """The places in words; empty: there is no configuration."""
+        return ", ".join(place for place, _ in self.parts)
 
 
 def read_configuration(
@@ -51,15 +56,15 @@ def read_configuration(
         InputError: a file cannot be read, or is no mapping of fields.
     """
     fields: dict[str, Any] = {}
-    sources = []
+    parts = []
     kubelet = files.kubelet
     for place, data in _texts(files, config, config_dir):
-        fields = _merged(fields, configuration_fields(data, place))
-        sources.append(place)
+        parts.append((place, configuration_fields(data, place)))
+        fields = _merged(fields, parts[-1][1])
     if kubelet is not None and kubelet.flags:
         fields = kubelet.flags.over(fields)
-        sources.append(f"the flags of process {kubelet.pid}")
-    return Configuration(fields, ", ".join(sources), kubelet)
+        parts.append((f"the flags of process {kubelet.pid}", kubelet.flags.over({})))
+    return Configuration(fields, tuple(parts), kubelet)
 
 
 def _texts(
