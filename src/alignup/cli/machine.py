@@ -146,9 +146,7 @@ def show_machine(title: str, loaded: LoadedMachine) -> None:
         fits = (len(machine.numa_nodes) + 2) * MATRIX_CELL <= min(console.width, WIDEST_MATRIX)
         tables.append(distance_matrix(machine) if fits else distances_by_value(machine))
     for number, table in enumerate(tables):
-        if number:
-            console.print()
-        print_whole(console, table)
+        print_whole(console, table, below=number > 0)
     for line in pci_lines(console, machine):
         console.print(line)
     for note in notes(loaded):

@@ -128,8 +128,13 @@ class Table:
         return least, most
 
 
-def print_whole(console: Console, table: Table) -> None:
-    """Print a table as wide as the console is; where words would be broken, as wide as its longest lines."""
+def print_whole(console: Console, table: Table, *, below: bool = False) -> None:
+    """Print a table as wide as the console is; where words would be broken, as wide as its longest lines.
+
+    `below`: an empty line parts it from what is above it.
+    """
+    if below:
+        console.print()
     if isinstance(console, PlainConsole):
         click.echo("\n".join(table.lines("─" if can_write(console, "─") else "-")))
         return
