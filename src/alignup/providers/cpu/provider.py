@@ -355,18 +355,11 @@ class CpuProvider:
             return
         capacity = self.ledger.capacity
         if shortage.cause == "not whole cores":
-            raise AllocationError(
-                f"{request} CPUs are not a multiple of the {capacity.topology.cpus_per_core} CPUs of a core "
-                "(full-pcpus-only)",
-                SMT_ALIGNMENT_ERROR,
-                resources=("cpu",),
-            )
-        free = capacity.shareable & ~self.ledger.given & ~capacity.reserved_cores
-        raise AllocationError(
-            f"{self._too_few(free, request)}; cores with a reserved CPU do not count (full-pcpus-only)",
-            SMT_ALIGNMENT_ERROR,
-            resources=("cpu",),
-        )
+            words = f"{request} CPUs are not a multiple of the {capacity.topology.cpus_per_core} CPUs of a core"
+        else:
+            free = capacity.shareable & ~self.ledger.given & ~capacity.reserved_cores
+            words = f"{self._too_few(free, request)}; cores with a reserved CPU do not count"
+        raise AllocationError(f"{words} (full-pcpus-only)", SMT_ALIGNMENT_ERROR, resources=("cpu",))
 
     def account(self, pod: Pod, container: Container | None) -> Mapping[str, Callable[[], str]]:
         """Return how many CPUs are asked for, and how many are free on which NUMA nodes; see `HintProvider`."""
@@ -376,15 +369,13 @@ class CpuProvider:
         return {RESOURCE: partial(self._asked_and_free, request, self._free())}
 
     def _asked_and_free(self, request: int, free: int) -> str:
-        return f"{request} asked, {free.bit_count()} free: {self._places(free)}"
+        """Return how many CPUs are asked for, and how many are free on which NUMA node, in words."""
+        nodes = zip(self._node_ids, self.ledger.capacity.topology.node_cpus, strict=True)
+        places = ", ".join(f"{(free & cpus).bit_count()} on NUMA node {node}" for node, cpus in nodes if cpus)
+        return f"{request} asked, {free.bit_count()} free: {places}"
 
     def _too_few(self, free: int, request: int) -> str:
         return f"too few CPUs are free: {self._asked_and_free(request, free)}"
-
-    def _places(self, free: int) -> str:
-        """Return how many of the CPUs are on which NUMA node, in words."""
-        nodes = zip(self._node_ids, self.ledger.capacity.topology.node_cpus, strict=True)
-        return ", ".join(f"{(free & cpus).bit_count()} on NUMA node {node}" for node, cpus in nodes if cpus)
 
 
 def cpu_provider(machine: Machine, config: KubeletConfig) -> CpuProvider | None:

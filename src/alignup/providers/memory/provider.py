@@ -402,23 +402,17 @@ class MemoryProvider:
         is_bound = got.cause == "bound otherwise"
         accounts = self._accounts(pod_uid, requests, got.mask if is_bound else 0)
         lacking = _lacking(accounts)
-        names = self._names(got.mask)
+        names = named("NUMA node", ids_of(got.mask, self._ids), ", ")
         told = in_words(accounts if is_bound else lacking)
         amounts = "; ".join(f"{kind} {words}" for kind, words in told.items())
         if is_bound:
-            words = (
-                f"{names} cannot be used together: memory of some of them is already in use on "
-                f"another set of nodes; {amounts}"
-            )
+            why = "memory of some of them is already in use on another set of nodes"
+            words = f"{names} cannot be used together: {why}; {amounts}"
         else:
             smallest = "smallest possible " if got.cause == "not preferred" else ""
             within = f" that includes {names}" if got.mask and not any(map(_is_scarce, accounts.values())) else ""
             words = f"no {smallest}set of NUMA nodes{within} has enough memory: {amounts}"
         return AllocationError(words, resources=tuple(lacking))
-
-    def _names(self, mask: int) -> str:
-        """Return the nodes of a mask by their kernel ids, for a message."""
-        return named("NUMA node", ids_of(mask, self._ids), ", ")
 
 
 def _fraction_error(container: Container) -> AllocationError:
