@@ -21,7 +21,7 @@ from alignup.pictures.page import containers_table, heading, page, paragraph, sc
 from alignup.pictures.picture import Scene, assembled
 from alignup.pictures.svg import add, picture, style, svg_text
 from alignup.records import Record, field
-from alignup.replay.scenario import Admit, Resize, Start, Step, admission_dict, apply_step, errors_of_step, read_steps
+from alignup.replay.scenario import Admit, Resize, Start, Step, apply_step, errors_of_step, read_steps
 from alignup.replay.summary import HEADINGS, STRANDED, NodeReport, Report, Use
 from alignup.text.counting import named, number_in
 
@@ -153,7 +153,12 @@ def _frames(film: _Film, steps: Sequence[Step]) -> Iterator[_Frame]:
         if isinstance(step, Admit):
             assert admission is not None  # noqa: S101  # an admission has a verdict
             name = step.pod.namespaced_name
-            yield _admission_frame(layers, name, admission_dict(film.node, step.pod, admission))
+            if admission:
+                got = containers_table(admission.to_dict()["containers"])
+                yield _Frame(layers, "✓", "admitted", f"{name} admitted", (got,))
+            else:
+                title = f"{name} refused: {admission.reason}"
+                yield _Frame(layers, "✗", "refused", title, (paragraph(admission.message),))
         elif isinstance(step, Start):
             verb = "starts" if admission is None else f"cannot start: {admission.message}"
             yield _Frame(layers, "▸", "started", f"container {step.container} of {step.uid} {verb}")
@@ -164,14 +169,6 @@ def _frames(film: _Film, steps: Sequence[Step]) -> Iterator[_Frame]:
         else:
             rest = ", which was refused" if was_refused else ""
             yield _Frame(layers, "−", "removed", f"{step.uid} is removed{rest}")  # noqa: RUF001  # a minus
-
-
-def _admission_frame(layers: tuple[str, ...], name: str, answer: Mapping[str, Any]) -> _Frame:
-    """Return the frame of an admission."""
-    if not answer["admitted"]:
-        title = f"{name} refused: {answer['reason']}"
-        return _Frame(layers, "✗", "refused", title, (paragraph(answer["message"]),))
-    return _Frame(layers, "✓", "admitted", f"{name} admitted", (containers_table(answer["containers"]),))
 
 
 def _append_buttons(section: Element, number: int, frames: Sequence[_Frame]) -> None:
