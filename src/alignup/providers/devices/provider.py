@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from alignup.errors import AllocationError
 from alignup.kubernetes.versions import VersionProfile
-from alignup.machine.bits import union
+from alignup.machine.bits import bit_numbers, union
 from alignup.machine.device_inventory import Device, checked_devices
 from alignup.providers.devices.inventory import DevicePlugin, DevicePool, Preference, preference_of
 from alignup.topology_manager.hints import HintList, TopologyHint
@@ -108,11 +108,8 @@ class DeviceProvider:
         old = self.pools.get(resource)
         given = 0 if old is None else old.ledger.given
         reported = {device.id for device in devices}
-        gone = [
-            device
-            for index, device in enumerate(() if old is None else old.devices)
-            if given >> index & 1 and device.id not in reported
-        ]
+        held = [] if old is None else [old.devices[bit] for bit in bit_numbers(given)]
+        gone = [device for device in held if device.id not in reported]
         if plugin is not None:
             # a copy of this provider has the same mapping
             self._preferences = {**self._preferences, resource: preference_of(plugin)}
