@@ -11,7 +11,7 @@ import click
 
 from alignup.cli import options
 from alignup.cli.failures import complain
-from alignup.cli.inputs import NodeSource, asked_pods, asked_resizes, load_node
+from alignup.cli.inputs import LoadedNode, NodeSource, asked_pods, asked_resizes, load_node
 from alignup.cli.terminal import Table, make_console, mark, print_json, print_whole, runs, safe
 from alignup.errors import ConfigError
 from alignup.text.byte_sizes import short_bytes
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from alignup.claims.on_node import ClaimsOutcome
-    from alignup.cli.inputs import LoadedNode
     from alignup.cli.terminal import Console
     from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.versions import KubeletVersion
@@ -206,8 +205,7 @@ def too_large(node: Node, pods: Sequence[Pod]) -> Iterator[str]:
     words = {"cpu": lambda amount: f"{amount / 1000:g}", "memory": short_bytes}
     for pod in pods:
         asked = requests_of(pod)
-        short = [name for name in words if asked.get(name, 0) > there[name]]
-        if short:
+        if short := [name for name in words if asked.get(name, 0) > there[name]]:
             amounts = " and ".join(f"{words[name](asked[name])} {name} of {words[name](there[name])}" for name in short)
             yield (
                 f"{pod.namespaced_name} requests {amounts}: a kubelet refuses it, but --managers-only leaves out "
@@ -253,8 +251,7 @@ def show(
         pod, admission, hints = same[0]
         console.print()
         show_pod(console, node, pod, admission)
-        outcome = outcomes.get(pod.uid)
-        if outcome is not None:
+        if (outcome := outcomes.get(pod.uid)) is not None:
             from alignup.cli.claims import outcome_lines  # startup counts
 
             for line in outcome_lines(outcome):

@@ -154,8 +154,7 @@ def limits_of(texts: tuple[str, ...]) -> Limits:
             raise InputError.at("--limit", "WHAT=N such as cpus=4 or memory=8Gi", text)
         amounts[what] = parse_memory(amount, "--limit memory") if what == "memory" else int(amount)
     known = {name: amounts.pop(name) for name in ("cpus", "memory", "leases", "waiting") if name in amounts}
-    strange = [name for name in amounts if "/" not in name]
-    if strange:
+    if strange := [name for name in amounts if "/" not in name]:
         raise InputError.at("--limit", "cpus, memory, leases, waiting or a resource such as nvidia.com/gpu", strange[0])
     return Limits(**known, devices=amounts)
 

@@ -322,8 +322,7 @@ def load_node(source: NodeSource, version: KubeletVersion | None = None) -> Load
     """
     given = read_resources(source.resources) if source.resources else None
     loaded = load_bare_node(source, version)
-    known = given or loaded.claims
-    if known is not None:
+    if (known := given or loaded.claims) is not None:
         loaded.node.know_claims(known, name=source.node_name or "", dra_hints=source.dra_hints)
     return loaded
 

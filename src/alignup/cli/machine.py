@@ -190,8 +190,7 @@ def pci_table(machine: Machine) -> Table:
     groups: dict[tuple[int, str, int, str], list[str]] = {}
     kinds = pci_kinds()
     for device in machine.pci_devices:
-        kind = kind_of(device)
-        if kind is not None:
+        if (kind := kind_of(device)) is not None:
             near = -1 if device.numa_node is None else device.numa_node
             key = (kinds.index(kind), f"{device.vendor}:{device.device}", near, device.vendor)
             groups.setdefault(key, []).append(device.address)

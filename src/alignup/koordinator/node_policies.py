@@ -15,7 +15,7 @@ from alignup.koordinator.effective import PREFERRED, REQUIRED, StatusCode, joine
 from alignup.koordinator.occupancy import NOTHING_HELD, Occupancy, exclusivity_sentence, holding_words, mixes
 from alignup.machine.bits import union
 from alignup.records import Record, replace
-from alignup.topology_manager.hints import HintList
+from alignup.topology_manager.hints import HintList, TopologyHint
 from alignup.topology_manager.policy import NonePolicy, Policy, SingleNUMANodePolicy, make_policy
 from alignup.topology_manager.scope import TOPOLOGY_AFFINITY_ERROR, PodScope, Refusal, Scope, Store
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.policy_options import TopologyOptions
     from alignup.machine.machine import Machine
-    from alignup.topology_manager.hints import TopologyHint
     from alignup.topology_manager.manager import TopologyManager
     from alignup.topology_manager.provider import HintProvider, ResourceHints
 

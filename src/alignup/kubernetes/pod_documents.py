@@ -9,20 +9,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from alignup.errors import InputError, errors_in, warn
 from alignup.kubernetes.manifest import WORKLOADS, read_pod
-from alignup.kubernetes.pod import POLICIES
+from alignup.kubernetes.pod import POLICIES, Pod
 from alignup.kubernetes.qos import QOSClass
 from alignup.kubernetes.versions import known_fields
 from alignup.records import Record, field, replace
 from alignup.text.counting import counted
 from alignup.text.documents import read_documents
 from alignup.text.known_keys import unknown_keys
-
-if TYPE_CHECKING:
-    from alignup.kubernetes.pod import Pod
 
 STATIC_UID: Final = "kubernetes.io/config.hash"
 """The annotation with the uid by which a kubelet knows a static pod; the API server gives its copy another one."""

@@ -14,7 +14,7 @@ from xml.etree.ElementTree import Element
 from alignup.errors import ConfigError
 from alignup.node import Node
 from alignup.node.holdings import ContainerHolding, holdings_of
-from alignup.pictures.boxes import fitted, text_width
+from alignup.pictures.boxes import Box, Key, fitted, text_width
 from alignup.pictures.layout import lay_out
 from alignup.pictures.overlay import Layer, Sign, amounts_layer, holding_layer, places_of, reserved_layer, sign_of
 from alignup.pictures.page import containers_table, heading, page, paragraph, scrolling, table
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from alignup.kubernetes.versions import KubeletVersion
-    from alignup.pictures.boxes import Box, Key
 
 
 MOST_STEPS: Final = 400

@@ -340,8 +340,7 @@ class _Offers:
     def blamed(self) -> list[Offer]:
         """Return what `blamed` does."""
         names = self.names
-        alone = [name for name in names if not self.can_agree([name])]
-        if alone:
+        if alone := [name for name in names if not self.can_agree([name])]:
             return [offer for name in alone for offer in self.cut([name])]
         if self.can_agree(names) or not all(offer.is_whole for offer in self.listed):
             return self.listed  # too many hints to tell which could be left out, or a policy of another kind

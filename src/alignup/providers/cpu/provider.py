@@ -171,8 +171,7 @@ class CpuProvider:
         if pod.has_shared_pool and empty_shared_pool(pod, {RESOURCE: request}):
             return {RESOURCE: HintList.empty()}
         assigned = 0
-        held = self._held.get(pod.uid)
-        if held is not None:
+        if (held := self._held.get(pod.uid)) is not None:
             for container in pod.all_containers:
                 cpus = held.get(container.name)
                 if cpus is not None and cpus.bit_count() != container.exclusive_cpus:

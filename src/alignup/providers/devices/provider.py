@@ -183,8 +183,7 @@ class DeviceProvider:
             if resource in held:
                 _check_held(pool, held[resource], request)
                 continue
-            bits = pool.choose(request, reusable.get(resource, 0), mask)
-            if bits:
+            if bits := pool.choose(request, reusable.get(resource, 0), mask):
                 chosen[resource] = bits
         if self._pairing is not None:
             self._pairing.choose(self.pools, chosen, reusable, mask)
@@ -362,6 +361,5 @@ def _check_held(pool: DevicePool, held: int, request: int) -> None:
             f"the container holds {held.bit_count()} of {pool.resource} and now requests {request}: "
             "a running container's devices do not change"
         )
-    sick = pool.ids(held & ~pool.healthy)
-    if sick:
+    if sick := pool.ids(held & ~pool.healthy):
         raise AllocationError(f"devices of {pool.resource} that the container holds are not healthy: {', '.join(sick)}")
