@@ -197,9 +197,10 @@ class SiteSource(options.Gathered):
     def told(self) -> str:
         """The options that say something about the machine, its devices or rules, which an agent is told itself."""
         unset = type(self)()
-        names = {name: declared.names or (f"--{name.replace('_', '-')}",) for name, declared in self.declared().items()}
         return ", ".join(
-            words[0] for name, words in names.items() if getattr(self, name) not in {None, False, getattr(unset, name)}
+            option.words(name)[0]
+            for name, option in self.declared().items()
+            if getattr(self, name) not in {None, False, getattr(unset, name)}
         )
 
 
