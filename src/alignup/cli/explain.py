@@ -78,13 +78,13 @@ def command(
     say_what_is_ignored(loaded, [*asked.pods, *(one.pod for one in asked.rejected)], source)
     others = None if nodes is None else OtherNodes(nodes, version, source.resources)
     found: list[Explanation] = []
-    teller = Teller(product=product, as_json=as_json)
+    teller = Teller(others, product=product, as_json=as_json)
     for pod in () if pictures.take_the_output else asked.there:
         teller.tell_there(pod)
     for one in explained(loaded.node, asked):
         found.append(one.explanation)
         if not pictures.take_the_output:
-            teller.tell(one, others if one.seeks_another_node else None)
+            teller.tell(one)
     if not pictures.take_the_output:
         teller.end_of_alike()
         if not as_json:
@@ -133,11 +133,6 @@ class Explained(NamedTuple):
     outcome: ClaimsOutcome | None = None
     """What its claims come to."""
 
-    @property
-    def seeks_another_node(self) -> bool:
-        """Whether it is refused, or the devices of its claims are not near its CPUs and memory."""
-        return not self.explanation.admitted or (self.outcome is not None and self.outcome.meet is False)
-
 
 def explained(node: Node, asked: inputs.AskedPods) -> Iterator[Explained]:
     """Explain each pod and then admit it, and after all of them those that their kubelet rejected."""
@@ -160,22 +155,28 @@ def explained(node: Node, asked: inputs.AskedPods) -> Iterator[Explained]:
 
 
 class Teller:
-    """Prints explanations, each as soon as it is there; those that are alike are counted where a person reads."""
+    """Prints explanations, each as soon as it is there; those that are alike are counted where a person reads.
 
-    def __init__(self, *, product: bool, as_json: bool) -> None:
+    Of a pod that is refused, or has claims whose devices are not near its CPUs and memory, it says which of some other
+    nodes would take it.
+    """
+
+    def __init__(self, others: OtherNodes | None, *, product: bool, as_json: bool) -> None:
+        self._others = others
         self._product = product
         self._as_json = as_json
         self._count = 0
         self._alike: list[Pod] = []
 
-    def tell(self, one: Explained, others: OtherNodes | None) -> None:
+    def tell(self, one: Explained) -> None:
         """Print an explanation, and which other nodes would take the pod."""
         if one.is_alike and not self._as_json:
             self._alike.append(one.pod)
             return
         self.end_of_alike()
         explanation, was, outcome = one.explanation, one.was, one.outcome
-        taking = others and others.taking(one.pod)
+        seeks_another = not explanation.admitted or (outcome is not None and outcome.meet is False)
+        taking = self._others.taking(one.pod) if self._others is not None and seeks_another else None
         if self._as_json:
             cluster = {"cluster": taking} if taking else {}
             print_json(explanation_dict(explanation, cluster | claims_dict(outcome), was, product=self._product))

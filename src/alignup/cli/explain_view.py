@@ -53,14 +53,16 @@ def show_explanation(explanation: Explanation, was: PodDocument | None = None, *
         console.print()
         for group in explanation.before.memory_groups:
             console.print(safe(words.group_in_words(group)))
-    console.print()
-    print_whole(console, Table(*words.container_columns(explanation), rows=words.container_rows(explanation)))
+    table = Table(*words.container_columns(explanation), rows=words.container_rows(explanation))
+    print_whole(console, table, below=True)
     if explanation.neighbours:
-        console.print()
-        print_whole(console, Table(*words.NEIGHBOUR_COLUMNS, rows=words.neighbour_rows(explanation)))
+        print_whole(console, Table(*words.NEIGHBOUR_COLUMNS, rows=words.neighbour_rows(explanation)), below=True)
         if len(explanation.neighbours) > words.MOST_NEIGHBOURS:
             console.print(f"and {counted(len(explanation.neighbours) - words.MOST_NEIGHBOURS, 'more container')}")
-    show_suggestions(console, explanation)
+    if explanation.suggestions:
+        console.print("\nwhat would help (each was tried):")
+    for number, one in enumerate(explanation.suggestions, 1):
+        console.print(f"  {number}. {safe(one.text)}")
 
 
 def verdict(explanation: Explanation) -> str:
@@ -82,9 +84,7 @@ def show_step(console: Console, step: Step, *, product: bool) -> None:
     if common := words.in_common(step):
         console.print(f"the offers have in common: {common}")
     if product and step.product is not None:
-        console.print()
-        print_whole(console, product_table(step.product))
-        console.print(rows_told(step.product))
+        show_product(console, step.product)
 
 
 def show_resources(console: Console, resources: Sequence[ResourcePart]) -> None:
@@ -110,8 +110,8 @@ def show_resources(console: Console, resources: Sequence[ResourcePart]) -> None:
             console.print(safe(f"held, {resource}, {row[where]}: {row[-1].replace(chr(10), ', ')}"))
 
 
-def product_table(product: Product) -> Table:
-    """Return the cross product: a hint of each resource, and what the row merges into."""
+def show_product(console: Console, product: Product) -> None:
+    """Print the cross product: a hint of each resource, and what the row merges into; and what "left out" means."""
     table = Table(*map(safe, product.resources), "merged", "preferred")
     for row in product.rows:
         cells = [
@@ -120,20 +120,7 @@ def product_table(product: Product) -> Table:
         merged = "nothing" if row.merged == () else words.nodes_in_short(row.merged)
         preferred = "yes" if row.preferred else "no"
         table.add_row(*cells, merged, preferred if row.considered else f"{preferred}, left out")
-    return table
-
-
-def rows_told(product: Product) -> str:
-    """Return how many rows there are, and what "left out" means."""
+    print_whole(console, table, below=True)
     shown = f"{len(product.rows)} of {product.count}" if product.count > len(product.rows) else str(product.count)
     note = "; single-numa-node leaves out rows with a hint of several nodes, or one that is not preferred"
-    return f"{shown} rows{note if any(not row.considered for row in product.rows) else ''}"
-
-
-def show_suggestions(console: Console, explanation: Explanation) -> None:
-    """Print what would help, the best first."""
-    if not explanation.suggestions:
-        return
-    console.print("\nwhat would help (each was tried):")
-    for number, one in enumerate(explanation.suggestions, 1):
-        console.print(f"  {number}. {safe(one.text)}")
+    console.print(f"{shown} rows{note if any(not row.considered for row in product.rows) else ''}")

@@ -76,8 +76,7 @@ def distribute(
     )
     groups_per_node = ceil(ceil(topology.cpus.bit_count() / group_size) / topology.numa_nodes)
     for size in range(ceil(groups / groups_per_node), min(groups, len(nodes)) + 1):
-        plan = plan_distribution(left, size, count, group_size, sockets)
-        if plan is not None:
+        if (plan := plan_distribution(left, size, count, group_size, sockets)) is not None:
             if cuts_share:
                 share = count // size // group_size * group_size
                 plan = replace(plan, share=min(share, *(left[i] // group_size * group_size for i in plan.nodes)))
