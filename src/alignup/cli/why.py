@@ -11,6 +11,7 @@ from alignup.cli import options
 from alignup.cli.explain_view import View, explanation_dict, show_explanation, show_note
 from alignup.cli.rank import answer_dict, placements, say_what_is_unknown, show
 from alignup.cli.terminal import print_json
+from alignup.errors import InputError
 from alignup.text.counting import counted
 
 if TYPE_CHECKING:
@@ -53,8 +54,11 @@ def why(question: Question) -> int:
     from alignup.control_plane.scheduler.ask import ask, read_cluster, read_pod
     from alignup.explanations.why import explain
 
+    namespace, _, name = question.pod.rpartition("/")
+    if "/" in namespace or not name:
+        raise InputError.at("the pod", "POD or NAMESPACE/POD", question.pod)
+
     async def read(api: Api) -> tuple[dict[str, Any], PodDocument, AskedCluster]:
-        namespace, _, name = question.pod.rpartition("/")
         manifest, found = await read_pod(api, namespace or question.namespace or api.namespace, name)
         return manifest, found, await read_cluster(api)
 
