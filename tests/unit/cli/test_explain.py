@@ -1,4 +1,4 @@
-"""`alignup explain`: verdict, cause, picture and help first, then tables; one JSON object a line; statuses 0, 1 and 2."""
+"""`alignup explain`: verdict, cause, picture and help, then tables; one JSON object a line; statuses 0, 1 and 2."""
 
 from __future__ import annotations
 
