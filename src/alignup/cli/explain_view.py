@@ -112,15 +112,22 @@ def show_resources(console: Console, resources: Sequence[ResourcePart]) -> None:
 
 def product_table(product: Product) -> Table:
     """Return the cross product: a hint of each resource, and what the row merges into."""
-    table = Table(*map(safe, product.resources), "merged", "preferred")
+    differs = any(not row.is_as_written for row in product.rows)
+    table = Table(*map(safe, product.resources), "merged", "preferred", *(["documents"] if differs else []))
     for row in product.rows:
         cells = [
             f"{words.nodes_in_short(one.numa_nodes)}{'' if one.preferred else ' (not preferred)'}" for one in row.hints
         ]
         merged = "nothing" if row.merged == () else words.nodes_in_short(row.merged)
-        preferred = "yes" if row.preferred else "no"
-        table.add_row(*cells, merged, preferred if row.considered else f"{preferred}, left out")
+        written = _preference(row.preferred_as_written, row.considered_as_written)
+        told = [] if not differs else [written] if not row.is_as_written else [""]
+        table.add_row(*cells, merged, _preference(row.preferred, row.considered), *told)
     return table
+
+
+def _preference(preferred: bool, considered: bool) -> str:
+    """Return whether a row is preferred, in words."""
+    return f"{'yes' if preferred else 'no'}{'' if considered else ', left out'}"
 
 
 def rows_told(product: Product) -> str:
