@@ -183,15 +183,20 @@ def show_resources(console: Console, resources: Sequence[ResourcePart]) -> None:
 
 
 def show_product(console: Console, product: Product) -> None:
-    """Print the cross product: a hint of each resource, and what the row merges into; and what "left out" means."""
-    table = Table(*map(safe, product.resources), "merged", "preferred")
+    """Print the cross product: a hint of each resource, and what the row merges into; and what "left out" means.
+
+    What the documents' rule would make of a row is told where it differs.
+    """
+    differs = any(not row.is_as_written for row in product.rows)
+    table = Table(*map(safe, product.resources), "merged", "preferred", *(["documents"] if differs else []))
     for row in product.rows:
         cells = [
             f"{words.nodes_in_short(one.numa_nodes)}{'' if one.preferred else ' (not preferred)'}" for one in row.hints
         ]
         merged = "nothing" if row.merged == () else words.nodes_in_short(row.merged)
-        preferred = "yes" if row.preferred else "no"
-        table.add_row(*cells, merged, preferred if row.considered else f"{preferred}, left out")
+        told = [(row.preferred, row.considered), (row.preferred_as_written, row.considered_as_written)]
+        verdict, written = (f"{'yes' if good else 'no'}{'' if kept else ', left out'}" for good, kept in told)
+        table.add_row(*cells, merged, verdict, *(["" if row.is_as_written else written] if differs else []))
     print_whole(console, table, below=True)
     shown = f"{len(product.rows)} of {product.count}" if product.count > len(product.rows) else str(product.count)
     note = "; single-numa-node leaves out rows with a hint of several nodes, or one that is not preferred"

@@ -160,15 +160,13 @@ def cause(refusal: Refusal, numa_node_ids: Sequence[int] | None, amounts: Mappin
     """
     accounts = in_words(refusal.accounts)
     kind, offers = kind_of(refusal)
+    names = [name for offer in offers for name in offer.resources]
+    known = [(name, amounts[name]) for name in names if amounts and name in amounts]
     if kind == "too little":
-        names = [name for offer in offers for name in offer.resources]
-        known = [(name, amounts[name]) for name in names if amounts and name in amounts]
-        short = {name: (one.asked, one.free) for name, one in known if one.free is not None and one.free < one.asked}
-        if len(short) == len(names) > 1:
-            told = _in_one_unit(short).items()
-            return (
-                f"not enough is free: {'; '.join(f'{asked} {name} asked, {free} free' for name, (asked, free) in told)}"
-            )
+        lacking = {name: (one.asked, one.free) for name, one in known if one.free is not None and one.free < one.asked}
+        if len(lacking) == len(names) > 1:
+            each = (f"{asked} {name} asked, {free} free" for name, (asked, free) in _in_one_unit(lacking).items())
+            return f"not enough is free: {'; '.join(each)}"
         return "; ".join(_not_enough(name, accounts.get(name, ""), (amounts or {}).get(name)) for name in names)
     views = [
         view_of(" and ".join(offer.resources), offer.hints, numa_node_ids, _told(offer.resources, accounts))
@@ -179,8 +177,6 @@ def cause(refusal: Refusal, numa_node_ids: Sequence[int] | None, amounts: Mappin
         return f"{needs}; {refusal.policy} admits no more NUMA nodes than on an empty machine"
     if kind == "conflict":
         return _conflict(views, refusal.policy, tells=amounts is None)
-    names = [name for offer in offers for name in offer.resources]
-    known = [(name, amounts[name]) for name in names if amounts and name in amounts]
     lacking = {name: (one.asked, one.on_one_node) for name, one in known if one.on_one_node < one.asked}
     if len(lacking) == len(names) > 1:
         first, *others = _in_one_unit(lacking).items()

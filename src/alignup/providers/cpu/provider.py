@@ -14,7 +14,7 @@ from alignup.core.amounts.cpu_ledger import CpuLedger, CpuShortage
 from alignup.errors import AllocationError, ConfigError
 from alignup.kubernetes.versions import VersionProfile
 from alignup.machine.cpuset import CPUSet
-from alignup.providers.cpu.distribution import distribute
+from alignup.providers.cpu.distribution import distribute, distribute_as_written
 from alignup.providers.cpu.topology import CpuTopology, cpu_capacity, cpu_topology
 from alignup.providers.pod_pool import check_shared_pool, empty_shared_pool
 from alignup.topology_manager.hints import HintList, TopologyHint
@@ -50,6 +50,8 @@ def _take(topology: CpuTopology, options: CpuOptions, profile: VersionProfile, f
     """Return `count` of the free CPUs, chosen as the options say; none of those that are held."""
     if options.distribute_cpus_across_numa:
         group_size = topology.cpus_per_core if options.full_pcpus_only else 1
+        if profile.distribution_as_written:
+            return distribute_as_written(topology, free, count, held, group_size)
         return distribute(
             topology,
             free,
