@@ -71,16 +71,8 @@ def _origin(configuration: Configuration, path: tuple[str, ...], config: Kubelet
         paths = [(_GATES, name) for name, stage in ALL_OF.items() if stage == maturity]
     if not configuration.parts and path[0] in {"cpuManagerPolicy", "memoryManagerPolicy"}:
         return "the state files"
-    return next(
-        (
-            place
-            for one in paths
-            if _has(configuration.fields, one)
-            for place, fields in reversed(configuration.parts)
-            if _has(fields, one)
-        ),
-        "",
-    )
+    places = [(place, one) for one in paths for place, fields in configuration.parts if _has(fields, one)]
+    return next((place for place, one in reversed(places) if _has(configuration.fields, one)), "")
 
 
 def _has(fields: Mapping[str, Any], path: tuple[str, ...]) -> bool:

@@ -16,6 +16,7 @@ import struct
 import tarfile
 import zipfile
 import zlib
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -23,7 +24,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any, Final, Literal, Self
 
-from alignup.errors import InputError, system_reason
+from alignup.errors import InputError, system_reason, warn
 from alignup.records import Record
 from alignup.text.counting import some_of
 
@@ -153,7 +154,7 @@ def read_archive(
         InputError: the file is no archive, or is damaged or too large, or has several nodes.
     """
     source = os.fspath(path)
-    wanted = _Wanted(frozenset(tops), most_bytes, keeps_link)
+    wanted = _Wanted(tops, most_bytes, keeps_link)
     try:
         if Path(path).is_dir():
             wanted.take(_folder_members(Path(path)))
@@ -183,45 +184,43 @@ class _Wanted:
     """Picks the members that are wanted, by the folder that is the root of their node."""
 
     def __init__(
-        self, tops: frozenset[str], most_bytes: Callable[[str], int | None], keeps_link: Callable[[str], bool]
+        self, tops: Collection[str], most_bytes: Callable[[str], int | None], keeps_link: Callable[[str], bool]
     ) -> None:
         self._tops, self._most_bytes, self._keeps_link = tops, most_bytes, keeps_link
         self._kept = 0
-        self.nodes: dict[str, Archive] = {}
+        self.nodes: defaultdict[str, Archive] = defaultdict(lambda: Archive({}, {}))
 
     def take(self, members: Iterable[_Member], within: str = "") -> None:
         """Keep what is wanted; `within` is the path of the archive that these are in, if it is in another one."""
         for member in members:
             names = [name for name in member.path.split("/") if name not in {"", "."}]
             place = next((place for place, name in enumerate(names) if name in self._tops), None)
-            if ".." in names:
+            if ".." in names or not names:
                 continue
             if place is None:
-                if not within and member.link is None and names and _NESTED.search(names[-1]):
-                    self._take_nested(member, "/".join(names))
+                is_small = member.link is None and member.size <= _MOST_NESTED
+                if is_small and not within and _NESTED.search(names[-1]):
+                    self._take_nested(member.read(), "/".join(names))
                 continue
-            path = "/".join(names[place:])
-            root = within + "".join(f"{name}/" for name in names[:place])
+            path, root = "/".join(names[place:]), within + "".join(f"{name}/" for name in names[:place])
             if member.link is not None:
                 if self._keeps_link(path):
-                    self._node(root).links[path] = member.link
+                    self.nodes[root].links[path] = member.link
             elif (most := self._most_bytes(path)) is not None:
-                self._node(root).files[path] = self._content(member, most)
+                self._kept += member.size
+                if member.size > most or self._kept > _MOST_KEPT:
+                    raise tarfile.ReadError(f"{path} is larger than such a file can be")
+                self.nodes[root].files[path] = member.read()
 
-    def _node(self, root: str) -> Archive:
-        return self.nodes.setdefault(root, Archive({}, {}))
-
-    def _content(self, member: _Member, most: int) -> bytes:
-        self._kept += member.size
-        if member.size > most or self._kept > _MOST_KEPT:
-            raise tarfile.ReadError(f"{member.path} is larger than such a file can be")
-        return member.read()
-
-    def _take_nested(self, member: _Member, path: str) -> None:
-        """Take what an archive in the archive has, as must-gather packs a node's files; it may be of another kind."""
-        with suppress(*_DAMAGE, InputError):
-            data = io.BytesIO(self._content(member, _MOST_NESTED))
-            self.take(_members(data, path), f"{_NESTED.sub('', path).removesuffix('/sysinfo')}/")
+    def _take_nested(self, data: bytes, path: str) -> None:
+        """Take what an archive in the archive has, as must-gather packs a node's files; all of it or nothing."""
+        root = f"{_NESTED.sub('', path).removesuffix('/sysinfo')}/"
+        try:
+            self.take(_members(io.BytesIO(data), path), root)
+        except (*_DAMAGE, InputError):
+            warn(f"passed over, since it is damaged: {path}")
+            for one in [one for one in self.nodes if one.startswith(root)]:
+                del self.nodes[one]
 
 
 def _of_one_node(nodes: dict[str, Archive], node_name: str | None) -> Archive:
@@ -235,7 +234,8 @@ def _of_one_node(nodes: dict[str, Archive], node_name: str | None) -> Archive:
     found = [root for root in ordered if root not in above]
     chosen = found
     if node_name is not None and (len(found) > 1 or any("nodes/" in root for root in found)):
-        near = re.compile(rf"(?:^|[/-]){re.escape(node_name)}[./-]")  # as in sosreport-NAME-DATE
+        name = re.escape(node_name)  # the first part of a host's name, or sosreport-NAME-CASE-DATE-WORD
+        near = re.compile(rf"(?:^|/)(?:{name}\.|sosreport-{name}(?:\.[^/]*?)?-(?:\d+-)?\d{{4}}-\d\d-\d\d-)")
         chosen = [root for root in found if node_name in root.split("/")] or [one for one in found if near.search(one)]
     if len(chosen) > 1 or (found and not chosen):
         names = some_of([root.rstrip("/") or "its top" for root in found], _SHOWN)
@@ -284,11 +284,10 @@ def _zip_members(file: IO[bytes]) -> Iterator[_Member]:
             if info.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
                 raise zipfile.BadZipFile(f"{info.filename} is compressed in another way than deflate")
             read = partial(_zip_content, archive, info)
-            is_link = stat.S_ISLNK(info.external_attr >> 16)
+            is_link = stat.S_ISLNK(info.external_attr >> 16) and info.file_size <= _MOST_EXTENSION
             if not info.is_dir():
-                yield _Member(
-                    info.filename, info.file_size, read().decode("utf-8", "replace") if is_link else None, read
-                )
+                link = read().decode("utf-8", "replace") if is_link else None
+                yield _Member(info.filename, info.file_size, link, read)
 
 
 def _zip_content(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pytest
 
 from alignup import read_machine
-from alignup.errors import InputError
+from alignup.errors import AlignupWarning, InputError
 from alignup.kubelet.layout import ArchiveFiles, open_node
 from alignup.kubelet.read import read_kubelet
 from alignup.machine.sysfs.machine import describe
@@ -106,7 +106,12 @@ def test_a_node_is_found_beneath_any_folder(tmp_path, kind, prefix):
 
 
 @pytest.mark.parametrize(
-    "names", [("sosreport-w-0-2026", "sosreport-w-1-2026"), ("w-0", "w-1"), ("x/w-0.tar.xz", "w-1.tgz")]
+    "names",
+    [
+        ("sosreport-w-0-2026-11-25-abc", "sosreport-w-1-0123-2026-11-25-abc"),
+        ("w-0.example.com", "w-1"),
+        ("x/w-0.tar.xz", "w-1.tgz"),
+    ],
 )
 def test_files_of_two_nodes_are_never_mixed(tmp_path, names):
     members = {}
@@ -155,6 +160,21 @@ def test_a_zip_that_cannot_be_read_is_one_line(tmp_path):
         with pytest.raises(InputError) as error:
             ArchiveFiles(tmp_path / f"{number}.zip")
         assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("cut", [0.3, 0.999])
+def test_a_damaged_archive_of_a_node_is_passed_over_whole(tmp_path, cut):
+    """A machine of half its CPUs would be a wrong answer; an archive of something else is not looked at."""
+    members = must_gather()
+    damaged = next(path for path in members if path.endswith("w-0/sysinfo.tgz"))
+    members[damaged] = members[damaged][: int(len(members[damaged]) * cut)]
+    members["must-gather.local.1/quay-io-sha256-0/logs.tar.gz"] = packed({"x.log": b"x"})
+    path = written(tmp_path / "x", members, "tar")
+    with pytest.warns(AlignupWarning, match=r"passed over, since it is damaged: .*w-0/sysinfo\.tgz"):
+        files = open_node(path, node_name="w-0-b")
+    assert describe(files.kernel) == describe(FILES.kernel)
+    with pytest.warns(AlignupWarning), pytest.raises(InputError, match="one node"):
+        open_node(path, node_name="w-0")
 
 
 def test_what_is_missing_is_named_with_the_command_that_packs_it(tmp_path):
