@@ -17,7 +17,6 @@ from alignup.kubernetes.quantity import in_units, parse_quantity, whole_units
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, VersionProfile, known_fields, parse_version, profile_of
 from alignup.machine.cpuset import CPUSet
 from alignup.records import Record, field, replace
-from alignup.text.counting import some_of
 from alignup.text.known_keys import unknown_keys
 
 if TYPE_CHECKING:
@@ -366,18 +365,13 @@ def check_fields(names: Iterable[object], known: Iterable[str], source: str = ""
         source: where it stands, such as a file's name.
 
     Raises:
-        InputError: a field that matters is spelt as in Python, or none is known: the defaults are nobody's intention.
+        InputError: a field that matters is spelt as in Python.
     """
     spelt = {name.casefold(): name for name in known}
     where = f" in {source}" if source else ""
-    given = list(names)
-    unknown = list(unknown_keys(given, known_fields("KubeletConfiguration")))
-    for name, nearest in unknown:
+    for name, nearest in unknown_keys(names, known_fields("KubeletConfiguration")):
         meant = spelt.get(name.replace("_", "").casefold()) if "_" in name else None
         if meant:
             raise InputError.at("the configuration", f"the field {meant}, as in a KubeletConfiguration", name)
-        if len(unknown) == len(given):
-            meant = f"; did you mean {nearest}?" if nearest else ""
-            raise InputError(f"expected fields of a KubeletConfiguration, got {some_of(given, 5)}{where}{meant}")
         hint = f"; {nearest} is" if nearest else ""
         warn(f"{name!r} is no field of a KubeletConfiguration and ignored{where}{hint}")
