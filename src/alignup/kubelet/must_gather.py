@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from alignup.errors import InputError
@@ -45,25 +45,27 @@ def node_files(files: Mapping[str, bytes], name: str) -> dict[str, bytes]:
         names = some_of(list(there), _SHOWN)
         raise InputError(f"expected the files of one node, got those of {names}; --node-name NAME chooses one")
     name = name if name in there else next(iter(there))
-    (node,) = _objects(files, there[name])
-    found = {"node.json": _json(node)}
-    config = f"{_CONFIGS}{((node.get('metadata') or {}).get('annotations') or {}).get(_CURRENT)}.yaml"
+    told = read_documents(files[there[name]], there[name])
+    found = {"node.json": _json(told[0] if told else None)}
+    config = f"{_CONFIGS}{_at(told, 0, 'metadata', 'annotations', _CURRENT)}.yaml"
     if config in files:
         found["var/lib/kubelet/config.yaml"] = files[config]
-    lists = [path for path in files if _PODS.fullmatch(path) and name.encode() in files[path]]
-    pods = [pod for path in lists for one in _objects(files, path) for pod in one.get("items") or ()]
-    mine = [pod for pod in pods if (pod.get("spec") or {}).get("nodeName") == name]
-    if any(map(_PODS.fullmatch, files)):
-        found["pods.json"] = _json({"kind": "List", "items": mine})
+    lists = [path for path in files if _PODS.fullmatch(path)]
+    if lists:
+        documents = [one for path in lists if name.encode() in files[path] for one in read_documents(files[path], path)]
+        pods = [pod for one in documents if isinstance(items := _at(one, "items"), list) for pod in items]
+        found["pods.json"] = _json({"items": [pod for pod in pods if _at(pod, "spec", "nodeName") == name]})
     return found
 
 
-def _objects(files: Mapping[str, bytes], path: str) -> Iterator[dict[str, Any]]:
-    """Yield the objects in a file."""
-    for one in read_documents(files[path], path):
-        if not isinstance(one, dict):
-            raise InputError.at(path, "an object of Kubernetes", one)
-        yield one
+def _at(value: Any, *path: str | int) -> Any:
+    """Return what lies at a path of an object; None: it has no such place."""
+    try:
+        for key in path:
+            value = value[key]
+    except (LookupError, TypeError):
+        return None
+    return value
 
 
 def _json(value: Any) -> bytes:

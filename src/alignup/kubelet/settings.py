@@ -80,4 +80,4 @@ def _has(fields: Mapping[str, Any], path: tuple[str, ...]) -> bool:
     found: Any = fields
     for name in path:
         found = found.get(name) if isinstance(found, Mapping) else None
-    return found not in {None, ""}
+    return found is not None and found != ""

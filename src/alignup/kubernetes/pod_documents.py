@@ -131,9 +131,7 @@ def read_pods(texts: Iterable[tuple[str | bytes, str]]) -> list[PodDocument]:
             warn(f"{source}: ignored objects that make no pods: {kinds}")
         if not pods and not named:
             of_machine = any(kind.startswith("VirtualMachine") for kind in ignored)
-            hint = (
-                "; `kubectl get pods -A -l kubevirt.io=virt-launcher -o yaml` prints KubeVirt's" if of_machine else ""
-            )
+            hint = "; KubeVirt's are in `kubectl get pods -l kubevirt.io=virt-launcher -o yaml`" if of_machine else ""
             raise InputError(f"there is no Pod in {source}{hint}")
         found += pods
         classes |= named

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import tarfile
 import zipfile
@@ -13,6 +14,7 @@ import pytest
 from alignup import read_machine
 from alignup.errors import AlignupWarning, InputError
 from alignup.kubelet.layout import ArchiveFiles, open_node
+from alignup.kubelet.must_gather import node_files
 from alignup.kubelet.read import read_kubelet
 from alignup.machine.sysfs.machine import describe
 from alignup.records import replace
@@ -184,3 +186,11 @@ def test_what_is_missing_is_named_with_the_command_that_packs_it(tmp_path):
     others = {path: data for path, data in members_of().items() if not path.startswith(("sys", "proc"))}
     with pytest.raises(InputError, match=r"no folder sys, .*--machine FILE gives it, or `tar czf FILE"):
         read_kubelet(written(tmp_path / "var.zip", others, "zip"))
+
+
+@pytest.mark.parametrize("node", ["", "[]", "x", "metadata: 3", "{metadata: {annotations: [1]}}"])
+@pytest.mark.parametrize("pods", ["", "items: 3", "items: [1, {spec: a}]", "a"])
+def test_objects_of_another_shape_are_no_crash(node, pods):
+    members = {"cluster-scoped-resources/core/nodes/a.yaml": node, "namespaces/n/core/pods.yaml": f"{pods} # a"}
+    found = node_files({path: text.encode() for path, text in members.items()}, "a")
+    assert json.loads(found["pods.json"]) == {"items": []}
