@@ -7,8 +7,8 @@ from functools import reduce
 from operator import or_
 from typing import Final
 
-_SHORT: Final = 512
-_WORD_BYTES: Final = 8
+_WORD_BITS: Final = 512
+_WORD: Final = (1 << _WORD_BITS) - 1
 
 
 def bit_set(numbers: Iterable[int]) -> int:
@@ -25,23 +25,16 @@ def bit_set(numbers: Iterable[int]) -> int:
 
 def bit_numbers(bits: int) -> Iterator[int]:
     """Yield the positions of the one bits of `bits`, ascending."""
-    if bits.bit_length() > _SHORT:
-        # to change a long int takes time that grows with its length, so word by word
-        yield from _bit_numbers_of_words(bits.to_bytes((bits.bit_length() + 7) // 8, "little"))
-        return
+    start = 0
     while bits:
-        lowest = bits & -bits
-        yield lowest.bit_length() - 1
-        bits ^= lowest
-
-
-def _bit_numbers_of_words(data: bytes) -> Iterator[int]:
-    for start in range(0, len(data), _WORD_BYTES):
-        word = int.from_bytes(data[start : start + _WORD_BYTES], "little")
+        # to change a long int takes time that grows with its length, so word by word
+        word = bits & _WORD
         while word:
             lowest = word & -word
-            yield 8 * start + lowest.bit_length() - 1
+            yield start + lowest.bit_length() - 1
             word ^= lowest
+        bits >>= _WORD_BITS
+        start += _WORD_BITS
 
 
 def ids_of(bits: int, ids: Iterable[int]) -> tuple[int, ...]:

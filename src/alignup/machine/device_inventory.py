@@ -9,7 +9,7 @@ closest nodes with CPUs. The kubelet has no such option: it takes the nodes that
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence  # as above
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from alignup.errors import InputError, warn
@@ -17,8 +17,6 @@ from alignup.records import Record, replace
 from alignup.text.counting import some_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from alignup.machine.machine import Machine
 
 

@@ -117,6 +117,12 @@ class PciDevice(Record):
     """The GB/s of its link as it runs now, in one direction; None: not known."""
 
 
+def pci_place(address: str) -> tuple[int, str]:
+    """Return what two spellings of a PCI address share, and what sorts domains of four digits before longer ones."""
+    domain, _, rest = address.lower().partition(":")
+    return int(domain, 16), rest
+
+
 def cores_within(cores: Iterable[Core], cpus: int) -> tuple[Core, ...]:
     """Return the cores that have CPUs in the bit set `cpus`, cut to those CPUs, by first CPU."""
     return tuple(sorted((core.within(cpus) for core in cores if core.bits & cpus), key=lambda core: core.cpus[0]))

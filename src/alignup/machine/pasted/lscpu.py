@@ -102,27 +102,23 @@ def _cpus(text: str, where: str) -> int:
 
 def read_table(lines: Sequence[str]) -> Facts | None:
     """Return what the table of `lscpu -e` tells: all but memory and distances."""
-    return _of_tables(lines, _TABLE, _TABLE_ROW, "the table of lscpu -e", lambda text: text.upper().split())
+    return _of_tables(lines, _TABLE, _TABLE_ROW, "the table of lscpu -e", None)
 
 
 def read_parsable(lines: Sequence[str]) -> Facts | None:
     """Return what `lscpu -p` tells: all but memory and distances."""
-
-    def columns(text: str) -> list[str]:
-        return text.strip().removeprefix("#").strip().upper().split(",")
-
-    return _of_tables(lines, _PARSABLE, _PARSABLE_ROW, "the table of lscpu -p", columns)
+    return _of_tables(lines, _PARSABLE, _PARSABLE_ROW, "the table of lscpu -p", ",")
 
 
 def _of_tables(
-    lines: Sequence[str], header: re.Pattern[str], row: re.Pattern[str], what: str, columns: Any
+    lines: Sequence[str], header: re.Pattern[str], row: re.Pattern[str], what: str, separator: str | None
 ) -> Facts | None:
     """Return what the one table of a text tells, however often it is there."""
     tables = []
     for index, line in enumerate(lines):
         if header.fullmatch(line):
-            names = tuple(columns(line))
-            rows = [tuple(columns(one)) for one in rows_after(lines, index + 1, row, what)]
+            listed = [line.strip().lstrip("# "), *rows_after(lines, index + 1, row, what)]
+            names, *rows = (tuple(one.strip().upper().split(separator)) for one in listed)
             if rows and {"CORE", "SOCKET", "NODE"} & set(names):
                 tables.append((names, tuple(rows)))
     table = only_one(tables, what) if tables else None

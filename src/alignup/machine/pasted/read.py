@@ -7,20 +7,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from alignup.errors import InputError, errors_in, warn
 from alignup.machine.device_inventory import Device
+from alignup.machine.loaded import LoadedMachine
 from alignup.machine.nvidia import GPU_RESOURCE
 from alignup.machine.pasted.facts import Facts, machine_of_facts
 from alignup.machine.pasted.lscpu import read_parsable, read_properties, read_table, without_json
 from alignup.machine.pasted.lstopo import read_lstopo
 from alignup.machine.pasted.numactl import read_numactl
 from alignup.machine.pasted.nvidia_topology import read_nvidia_topology
-from alignup.records import Record
-
-if TYPE_CHECKING:
-    from alignup.machine.machine import Machine
 
 _READERS: Final[Mapping[str, Callable[[Sequence[str]], Facts | None]]] = {
     "lscpu -e": read_table,
@@ -34,19 +31,10 @@ _READERS: Final[Mapping[str, Callable[[Sequence[str]], Facts | None]]] = {
 _ESCAPES: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _QUOTE: Final = re.compile(r"(?:> ?)+")
 _SHOWN: Final = 40
-_MORE: Final = "`lscpu -e; numactl -H` tells more"
 
 
-class PastedMachine(Record):
-    """The machine in a text, and its GPUs if the text has them."""
-
-    machine: Machine
-    devices: Mapping[str, tuple[Device, ...]]
-    """By resource."""
-
-
-def read_pasted(text: str, source: str) -> PastedMachine:
-    """Return the machine that the outputs of programs in a text describe.
+def read_pasted(text: str, source: str) -> LoadedMachine:
+    """Return the machine that the outputs of programs in a text describe, and its GPUs if the text has them.
 
     What no output tells is warned of; memory that nothing tells is 0 (see `Machine.knows_memory`).
 
@@ -69,9 +57,9 @@ def read_pasted(text: str, source: str) -> PastedMachine:
         )
     if reading.assumed:
         warn(f"assumed, since nothing in {source} tells it: {'; '.join(reading.assumed)}; `lscpu -e` does")
-    warn(f"not known from {source}: {', '.join(reading.unknown)}; {_MORE}")
+    warn(f"not known from {source}: {', '.join(reading.unknown)}; `lscpu -e; numactl -H` tells more")
     gpus = tuple(Device(gpu.name, gpu.numa_nodes or None) for gpu in reading.gpus)
-    return PastedMachine(reading.machine, {GPU_RESOURCE: gpus} if gpus else {})
+    return LoadedMachine(reading.machine, {GPU_RESOURCE: gpus} if gpus else {})
 
 
 def _lines(text: str) -> list[str]:

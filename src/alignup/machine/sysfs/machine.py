@@ -15,7 +15,7 @@ from alignup.errors import InputError
 from alignup.machine.bits import bit_numbers, bit_set, union
 from alignup.machine.cpuset import CPU_COUNT_LIMIT, CPU_LIMIT, CPUSet
 from alignup.machine.machine import Machine, check_node_count
-from alignup.machine.numa_node import Core, HugePages, NumaNode, PciDevice, cores_within, make_cores, number_groups
+from alignup.machine.numa_node import HugePages, NumaNode, PciDevice, cores_within, make_cores, number_groups, pci_place
 from alignup.machine.sysfs.tree import CPU_FOLDER, NODE_FOLDER, PCI_FOLDER, DirectoryTree, KernelTree
 from alignup.records import replace
 
@@ -92,7 +92,11 @@ def _numa_nodes(tree: KernelTree, ids: list[int], listed: list[int], found: tupl
     return nodes
 
 
-_NODE_NAME: Final = re.compile(r"node(\d{1,5})")
+def _present(tree: KernelTree, folder: str, name: str) -> int:
+    """Return the numbers of the CPUs or nodes that have a folder, such as `cpu0` by the name `cpu`."""
+    form = re.compile(rf"{name}(\d{{1,5}})")
+    numbers = (int(found[1]) for found in map(form.fullmatch, tree.names(folder)) if found)
+    return bit_set(number for number in numbers if number < CPU_LIMIT)
 
 
 def node_ids(tree: KernelTree) -> list[int]:
@@ -101,11 +105,7 @@ def node_ids(tree: KernelTree) -> list[int]:
     They have gaps, and 0 may be missing. A node counts if it is `online` and has a folder; kernels that have
     no `online` have folders for the nodes they use.
     """
-    present = 0
-    for name in tree.names(NODE_FOLDER):
-        matched = _NODE_NAME.fullmatch(name)
-        if matched:
-            present |= 1 << int(matched[1])
+    present = _present(tree, NODE_FOLDER, "node")
     online = number_list(tree.read(f"{NODE_FOLDER}/online"))
     return list(bit_numbers(present & online if online and present & online else present))
 
@@ -113,8 +113,7 @@ def node_ids(tree: KernelTree) -> list[int]:
 def node_cpus(tree: KernelTree, numa_id: int) -> int:
     """Return the CPUs that a node lists, offline ones too; empty for a node of memory only."""
     folder = f"{NODE_FOLDER}/node{numa_id}"
-    listed = number_mask(tree.read(f"{folder}/cpumap"))
-    return (number_list(tree.read(f"{folder}/cpulist")) if listed is None else listed) or 0
+    return cpu_set(tree, folder, "cpumap", "cpulist") or 0
 
 
 def distances(tree: KernelTree, ids: Sequence[int]) -> list[tuple[int, ...]]:
@@ -127,17 +126,16 @@ def distances(tree: KernelTree, ids: Sequence[int]) -> list[tuple[int, ...]]:
     online = list(bit_numbers(number_list(tree.read(f"{NODE_FOLDER}/online")) or 0))
     rows: list[tuple[int, ...]] = []
     for numa_id in ids:
-        chosen = _columns(number_row(tree.read(f"{NODE_FOLDER}/node{numa_id}/distance")), ids, online)
+        row = number_row(tree.read(f"{NODE_FOLDER}/node{numa_id}/distance")) or []
+        chosen = _columns(row, ids, online)
         if not chosen or 0 in chosen:
             return []
         rows.append(chosen)
     return rows
 
 
-def _columns(row: list[int] | None, ids: Sequence[int], online: list[int]) -> tuple[int, ...]:
+def _columns(row: list[int], ids: Sequence[int], online: list[int]) -> tuple[int, ...]:
     """Return the columns of `row` that belong to `ids`; none if they cannot be told."""
-    if row is None:
-        return ()
     if len(row) == len(ids):
         return tuple(row)
     if len(row) == len(online):
@@ -161,11 +159,11 @@ def hugepages(tree: KernelTree, folder: str) -> tuple[HugePages, ...]:
     return tuple(HugePages.of_bytes(size, max(count, 0)) for size, count in zip(sizes, counts, strict=True) if size)
 
 
-_CPU_NAME: Final = re.compile(r"cpu(\d{1,5})")
 _PROCESSOR: Final = re.compile(r"^processor\s*:?\s*(\d{1,5})\b", re.MULTILINE)
 _MODULE_FAMILIES: Final = frozenset({21, 22})
-_CORE: Final = ("core_cpus", "thread_siblings")
-_PACKAGE: Final = ("package_cpus", "core_siblings")
+_CORE: Final = ("core_cpus", "core_cpus_list", "thread_siblings", "thread_siblings_list")
+_PACKAGE: Final = ("package_cpus", "package_cpus_list", "core_siblings", "core_siblings_list")
+_CACHE: Final = ("shared_cpu_map", "shared_cpu_list")
 
 
 def cpu_numbers(tree: KernelTree) -> tuple[int, int]:
@@ -175,46 +173,28 @@ def cpu_numbers(tree: KernelTree) -> tuple[int, int]:
     missing, and `cpuN/online` says it; where that is missing too, the CPU cannot be unplugged. A tree without
     any such folder is from a kernel so old that `proc/cpuinfo` is all there is.
     """
-    present = 0
-    for name in tree.names(CPU_FOLDER):
-        matched = _CPU_NAME.fullmatch(name)
-        if matched and int(matched[1]) < CPU_LIMIT:
-            present |= 1 << int(matched[1])
+    present = _present(tree, CPU_FOLDER, "cpu")
     listed = number_list(tree.read(f"{CPU_FOLDER}/online"))
     if not present:
-        return listed or _cpuinfo_processors(tree), 0
-    online = present & listed if listed else _online_one_by_one(tree, present)
-    return online, present & ~online
+        numbers = map(int, _PROCESSOR.findall(tree.read("proc/cpuinfo") or ""))
+        return listed or bit_set(number for number in numbers if number < CPU_LIMIT), 0
+    if listed:
+        offline = present & ~listed
+    else:
+        own = ((cpu, tree.read(f"{CPU_FOLDER}/cpu{cpu}/online")) for cpu in bit_numbers(present))
+        offline = bit_set(cpu for cpu, text in own if first_number(text) == 0)
+    return present & ~offline, offline
 
 
-def _online_one_by_one(tree: KernelTree, present: int) -> int:
-    """Return the CPUs of `present` whose own `online` does not say 0."""
-    online = present
-    for cpu in bit_numbers(present):
-        if first_number(tree.read(f"{CPU_FOLDER}/cpu{cpu}/online")) == 0:
-            online ^= 1 << cpu
-    return online
-
-
-def _cpuinfo_processors(tree: KernelTree) -> int:
-    """Return the CPUs that `proc/cpuinfo` has a record of."""
-    numbers = set(map(int, _PROCESSOR.findall(tree.read("proc/cpuinfo") or "")))
-    return bit_set(number for number in numbers if number < CPU_LIMIT)
-
-
-def siblings(tree: KernelTree, folder: str, *names: str) -> int | None:
+def cpu_set(tree: KernelTree, folder: str, *names: str) -> int | None:
     """Return the set of CPUs that the first readable file among `names` in `folder` holds.
 
-    Each name is tried as a mask, then as the list of the same name. Old kernels have the mask only, and where a
-    copied tree was edited by hand, the mask counts.
+    It is a list where the name ends in it, else a mask. Masks are named first: old kernels have these only, and where
+    a copied tree was edited by hand, the mask counts.
     """
-    for name in names:
-        found = number_mask(tree.read(f"{folder}/{name}"))
-        if found is None:
-            found = number_list(tree.read(f"{folder}/{name}_list"))
-        if found is not None:
-            return found
-    return None
+    texts = ((name, tree.read(f"{folder}/{name}")) for name in names)
+    sets = (number_list(text) if name.endswith("list") else number_mask(text) for name, text in texts)
+    return next((found for found in sets if found is not None), None)
 
 
 def partition(cpus: int, group_of: Callable[[int], int | None]) -> Iterator[tuple[int, int]]:
@@ -239,7 +219,7 @@ def cores(tree: KernelTree, online: int) -> list[int]:
     """
 
     def core_of(cpu: int) -> int | None:
-        return siblings(tree, f"{CPU_FOLDER}/cpu{cpu}/topology", *_CORE)
+        return cpu_set(tree, f"{CPU_FOLDER}/cpu{cpu}/topology", *_CORE)
 
     found = [group for _, group in partition(online, core_of)]
     shared = next((group for group in found if group & (group - 1)), 0)
@@ -273,7 +253,7 @@ def sockets(tree: KernelTree, online: int) -> dict[int, int]:
         folder = f"{CPU_FOLDER}/cpu{cpu}/topology"
         number = first_number(tree.read(f"{folder}/physical_package_id"))
         ids[cpu] = None if number is None or number < 0 else number
-        group = siblings(tree, folder, *_PACKAGE)
+        group = cpu_set(tree, folder, *_PACKAGE)
         has_siblings = has_siblings or group is not None
         return group
 
@@ -345,7 +325,7 @@ def _cadvisor_caches(tree: KernelTree, folder: str) -> list[tuple[int, int]] | N
     for index in sorted(filter(_INDEX.fullmatch, tree.names(folder))):
         cache = f"{folder}/{index}"
         number, level = first_number(tree.read(f"{cache}/id")), first_number(tree.read(f"{cache}/level"))
-        cpus = _shared(tree, cache)
+        cpus = cpu_set(tree, cache, *_CACHE)
         if number is None or number < 0 or level is None or cpus is None:
             return None
         if level > _L2:
@@ -361,13 +341,8 @@ def _l3_of(tree: KernelTree, folder: str) -> int | None:
         is_l3 = first_number(tree.read(f"{cache}/level")) == _L3
         has_data = is_l3 and not (tree.read(f"{cache}/type") or "").startswith("Instruction")
         if has_data and first_number(tree.read(f"{cache}/size")) != 0:
-            return _shared(tree, cache)
+            return cpu_set(tree, cache, *_CACHE)
     return None
-
-
-def _shared(tree: KernelTree, cache: str) -> int | None:
-    """Return `shared_cpu_map`, or else `shared_cpu_list`."""
-    return siblings(tree, cache, "shared_cpu_map", "shared_cpu")
 
 
 _BRIDGE: Final = 0x06
@@ -382,17 +357,9 @@ def pci_devices(tree: KernelTree, ids: Sequence[int], node_cpus: Sequence[int]) 
 
     An entry of which no file can be read (a link that leads nowhere) is left out.
     """
-    found = (
-        _device(tree, address, ids, node_cpus)
-        for address in sorted(filter(_ADDRESS.fullmatch, tree.names(PCI_FOLDER)), key=_order)
-    )
+    addresses = sorted(filter(_ADDRESS.fullmatch, tree.names(PCI_FOLDER)), key=pci_place)
+    found = (_device(tree, address, ids, node_cpus) for address in addresses)
     return tuple(device for device in found if device)
-
-
-def _order(address: str) -> tuple[int, str]:
-    """Return a key that sorts domains of four digits before longer ones."""
-    domain, _, rest = address.partition(":")
-    return int(domain, 16), rest
 
 
 def _device(tree: KernelTree, address: str, ids: Sequence[int], node_cpus: Sequence[int]) -> PciDevice | None:
@@ -440,9 +407,7 @@ def _numa_node(tree: KernelTree, folder: str, ids: Sequence[int], node_cpus: Seq
     numa_id = first_number(tree.read(f"{folder}/numa_node"))
     if numa_id in ids:
         return numa_id
-    local = number_mask(tree.read(f"{folder}/local_cpus"))
-    if local is None:
-        local = number_list(tree.read(f"{folder}/local_cpulist")) or 0
+    local = cpu_set(tree, folder, "local_cpus", "local_cpulist") or 0
     near = [node for node, cpus in zip(ids, node_cpus, strict=True) if cpus & local]
     return near[0] if len(near) == 1 and len(ids) > 1 else None
 
