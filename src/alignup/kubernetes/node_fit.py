@@ -11,6 +11,7 @@ from struct import pack, unpack
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.kubernetes.node_object import NodeObject
+from alignup.kubernetes.pod import OS_LABEL
 from alignup.kubernetes.pod_requests import CONFIG_SOURCE, MIRROR, is_device, is_pinned_memory, peak
 from alignup.kubernetes.qos import QOSClass
 from alignup.kubernetes.quantity import parse_quantity, whole_units
@@ -25,10 +26,8 @@ if TYPE_CHECKING:
 
 UNEXPECTED: Final = "UnexpectedAdmissionError"
 CRITICAL_PRIORITY: Final = 2_000_000_000
-_OS_LABEL: Final = "kubernetes.io/os"
 _OS: Final = "linux"
 _POD_LEVEL: Final = ("cpu", "memory")
-_REASONS: Final = {"cpu": "OutOfcpu", "memory": "OutOfmemory", "pods": "OutOfpods"}
 FIELD_NAME: Final = "metadata.name"
 
 
@@ -56,7 +55,7 @@ def node_limits(
     """
     node = node or NodeObject(knows_labels=False)
     known = {**_allocatable(machine, config), **devices, **node.allocatable}
-    return replace(node, allocatable=known, labels={_OS_LABEL: _OS, **node.labels})
+    return replace(node, allocatable=known, labels={OS_LABEL: _OS, **node.labels})
 
 
 def _allocatable(machine: Machine, config: KubeletConfig) -> dict[str, int]:
@@ -132,9 +131,7 @@ def misfit_of(pod: Pod, others: Sequence[Pod], node: NodeObject) -> Misfit:
     if is_critical(pod) and failed is None and short:
         return _preemption(pod, others, {one.resource: one.lacking for one in short})
     if short and not is_critical(pod):
-        first = short[0]
-        reason = _REASONS.get(first.resource, f"OutOf{first.resource}")
-        return Misfit(reason, first.message, tuple(one.resource for one in short))
+        return Misfit(f"OutOf{short[0].resource}", short[0].message, tuple(one.resource for one in short))
     if failed is not None:
         name, description = failed
         return Misfit(name, f"Predicate {name} failed: {description}")

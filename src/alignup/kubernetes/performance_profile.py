@@ -26,7 +26,6 @@ import msgspec
 from alignup.errors import InputError
 from alignup.kubernetes.quantity import parse_quantity, whole_units
 from alignup.machine.cpuset import CPUSet
-from alignup.records import Record
 from alignup.text.json_text import decode_json
 from alignup.text.typed import decode
 
@@ -67,17 +66,10 @@ class _Profile(msgspec.Struct):
     metadata: _Metadata | None = None
 
 
-class KubeletOfProfile(Record):
-    """What a profile says of the kubelet."""
+def kubelet_of_profile(profile: object, where: str) -> tuple[dict[str, Any], list[str]]:
+    """Return what a PerformanceProfile says of the kubelet: fields of its KubeletConfiguration, and what is left out.
 
-    fields: dict[str, Any]
-    """Those of the KubeletConfiguration."""
-    left_out: tuple[str, ...]
-    """The parts of the profile that do not matter to it, or that are not followed."""
-
-
-def kubelet_of_profile(profile: object, where: str) -> KubeletOfProfile:
-    """Return what a PerformanceProfile says of the kubelet.
+    Left out are the parts of the profile that do not matter to the kubelet, or that are not followed.
 
     Args:
         profile: the decoded object.
@@ -104,7 +96,7 @@ def kubelet_of_profile(profile: object, where: str) -> KubeletOfProfile:
         fields.setdefault("reservedMemory", [{"numaNode": 0, "limits": {_MEMORY: str(total)}}])
     if policy == "single-numa-node":
         fields.setdefault("cpuManagerPolicyOptions", {}).setdefault("full-pcpus-only", "true")
-    return KubeletOfProfile(fields, tuple(_left_out(profile, annotations)))
+    return fields, _left_out(profile, annotations)
 
 
 def _snippet(text: str | None, where: str) -> dict[str, Any]:

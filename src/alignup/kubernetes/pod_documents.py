@@ -312,15 +312,10 @@ def _made(document: Mapping[str, Any], template: _Template, kind: str, *, alone:
     if template.count > MOST_REPLICAS:
         raise InputError.at(template.place, f"at most {MOST_REPLICAS} pods of one template", template.count)
     _warn_of_keys(template.manifest, template.place, f"{kind} {_named(own)}")
-    pod = read_pod(manifest, template.place)
-    return PodDocument(
-        pod,
-        1 if kind == "DaemonSet" else template.count,
-        kind == "StatefulSet",
-        str(_mapping(template.manifest, "spec").get("nodeName") or ""),
-        runtime_class=str(_mapping(template.manifest, "spec").get("runtimeClassName") or ""),
-        is_generated=_is_generated(own),
-    )
+    count = 1 if kind == "DaemonSet" else template.count
+    is_generated = _is_generated(own)
+    found = pod_document(manifest, template.place)
+    return replace(found, count=count, is_numbered=kind == "StatefulSet", is_generated=is_generated)
 
 
 def _warn_of_keys(manifest: Mapping[str, Any], place: str, whose: str) -> None:

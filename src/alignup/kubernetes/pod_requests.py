@@ -230,13 +230,11 @@ def _container(raw: RawRequests, is_exclusive: bool, from_status: Mapping[str, i
     memory: tuple[tuple[str, int], ...] = ()
     fractional_memory = ""
     if is_exclusive:
-        asked = requests
-        if from_status is not None:
-            asked = {name: in_units(name, value) for name, value in from_status.items()}
+        exact = raw.requests if from_status is None else from_status
+        asked = requests if from_status is None else {name: in_units(name, value) for name, value in exact.items()}
         cpus, fraction = divmod(asked.get("cpu", 0), 1000)
         exclusive_cpus = 0 if fraction else cpus
         memory = tuple(sorted([item for item in asked.items() if is_pinned_memory(item[0])]))
-        exact = raw.requests if from_status is None else from_status
         fractional_memory = next((kind for kind, _ in memory if not is_whole(exact[kind])), "")
     return Container(
         name=raw.name,
@@ -257,6 +255,9 @@ def effective_request(
     """Return the effective request of the pod: exclusive CPUs, memory and devices.
 
     Each is what `peak` returns; of memory only the types that a container other than an init container asks for.
+
+    Raises:
+        InputError: one of them is beyond `LARGEST`, so that no kubelet can hold it.
     """
     if not init_containers and len(containers) == 1:
         only = containers[0]
@@ -264,7 +265,9 @@ def effective_request(
     cpus = peak(init_containers, containers, lambda one: (("cpu", _own_cpus(one)),))
     memory = peak(init_containers, containers, lambda one: one.memory)
     devices = peak(init_containers, containers, lambda one: one.devices)
-    _check_sums([*cpus.items(), *memory.items(), *devices.items()])
+    for resource, amount in [*cpus.items(), *memory.items(), *devices.items()]:
+        if amount > LARGEST:
+            raise InputError.at("spec", f"{resource} of all containers to add up to at most {LARGEST}", amount)
     # the memory manager forgets what only init containers ask for
     kept = {resource for one in containers for resource, _ in one.memory}
     pinned = tuple(sorted([item for item in memory.items() if item[0] in kept]))
@@ -303,17 +306,6 @@ def peak(
     for resource, amount in running.items():
         largest[resource] = max(amount, largest.get(resource, 0))
     return largest
-
-
-def _check_sums(amounts: Iterable[tuple[str, int]]) -> None:
-    """Refuse sums that no kubelet can hold.
-
-    Raises:
-        InputError: one of them is beyond `LARGEST`.
-    """
-    for resource, amount in amounts:
-        if amount > LARGEST:
-            raise InputError.at("spec", f"{resource} of all containers to add up to at most {LARGEST}", amount)
 
 
 _COMPUTE: Final = ("cpu", "memory")

@@ -92,7 +92,13 @@ def release_of(version: KubeletVersion) -> Release:
 @cache
 def known_fields(kind: str) -> frozenset[str]:
     """Return the fields of a `KubeletConfiguration` (v1beta1), a `Pod`, its `spec`, a `container`, or `resources`."""
-    return frozenset(_read_json(f"{_HERE}/known_fields.json")[kind])
+    return frozenset(read_table("known_fields")[kind])
+
+
+@cache
+def read_table(name: str) -> Any:
+    """Return a table of this package, by the name of its file without `.json`."""
+    return _read_json(f"{_HERE}/{name}.json")
 
 
 def _read_json(path: str) -> Any:
