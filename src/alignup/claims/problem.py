@@ -17,7 +17,7 @@ from alignup.claims.cel_syntax import NotUnderstood
 from alignup.claims.pools import gather_pools, is_for
 from alignup.core.claims.search import search
 from alignup.errors import InputError
-from alignup.records import Record
+from alignup.records import Record, field
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
@@ -46,10 +46,10 @@ class AllocationError(Exception):
 class InUse(Record):
     """What allocated claims hold."""
 
-    devices: frozenset[objects.DeviceId]
-    shared: frozenset[objects.DeviceId]
+    devices: frozenset[objects.DeviceId] = frozenset()
+    shared: frozenset[objects.DeviceId] = frozenset()
     """Devices that some have shares of."""
-    capacity: Mapping[objects.DeviceId, Mapping[str, int]]
+    capacity: Mapping[objects.DeviceId, Mapping[str, int]] = field(default_factory=dict)
     """What these shares take."""
 
 

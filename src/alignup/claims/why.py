@@ -7,6 +7,7 @@ alone, a claim without one constraint, the claims before. Every suggestion was t
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from msgspec.structs import replace as changed
@@ -194,11 +195,8 @@ def _fewer(question: Question, claim: Claim, before: tuple[Claim, ...]) -> tuple
         if wanted is None or wanted.allocation_mode == ALL:
             continue
         for count in range(min(wanted.wanted, 32) - 1, 0, -1):
-
-            def less(one: Subrequest, count: int = count) -> Subrequest:
-                return changed(one, count=count)
-
-            requests = (*claim.requests[:place], all_ways(request, less), *claim.requests[place + 1 :])
+            fewer = all_ways(request, partial(changed, count=count))
+            requests = (*claim.requests[:place], fewer, *claim.requests[place + 1 :])
             if _works(question, claims=(*before, changed(claim, requests=requests))):
                 return (f"ask for {count} in request {request.name}",)
     return ()
@@ -208,5 +206,4 @@ def _if_released(question: Question) -> tuple[str, ...]:
     """Return whether it would help if other claims gave back what they hold."""
     if not (question.used.devices or question.used.shared):
         return ()
-    released = InUse(frozenset(), frozenset(), {})
-    return ("wait until other claims release devices",) if _works(question, used=released) else ()
+    return ("wait until other claims release devices",) if _works(question, used=InUse()) else ()

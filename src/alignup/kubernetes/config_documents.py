@@ -133,12 +133,11 @@ def _read_document(document: Mapping[str, Any], name: str, found: _Found, depth:
     if depth > _MOST_NESTED:
         found.passed_over.append(called)
     elif wrapper in wrappers:
-        before = len(found.fields) + len(found.flags)
-        passed = len(found.passed_over)
+        before = len(found.fields) + len(found.flags) + len(found.passed_over)
         for path, how in wrappers[wrapper].items():
             for label, value in _values_at(document, path.split(".") if path else [], called):
                 _TAKE[how](value, label, found, depth + 1)
-        if len(found.fields) + len(found.flags) == before and len(found.passed_over) == passed:
+        if len(found.fields) + len(found.flags) + len(found.passed_over) == before:
             found.passed_over.append(called)
         elif not kind:
             found.passed_over += [repr(key) for key in document if key != wrapper[1:] and isinstance(key, str)]

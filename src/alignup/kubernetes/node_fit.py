@@ -7,6 +7,7 @@ resources of device plugins in random order; here they are in the order of their
 
 from __future__ import annotations
 
+from collections import Counter
 from struct import pack, unpack
 from typing import TYPE_CHECKING, Any, Final
 
@@ -158,24 +159,19 @@ class _Insufficient(Record):
 
 def _insufficient(pod: Pod, others: Sequence[Pod], node: NodeObject) -> Iterator[_Insufficient]:
     """Yield the resources of which too little is left, in the scheduler's order."""
-    if len(others) + 1 > node.allocatable["pods"]:
-        yield _Insufficient("pods", 1, len(others), node.allocatable["pods"])
-    asked = requests_of(pod)
-    if not asked:
-        return
-    used: dict[str, int] = {}
+    asked = {"pods": 1, **requests_of(pod)}
+    used = Counter({"pods": len(others)})
     for other in others:
-        for name, amount in requests_of(other).items():
-            used[name] = used.get(name, 0) + amount
-    basic = [name for name in ("cpu", "memory", "ephemeral-storage") if name in asked]
+        used.update(requests_of(other))
+    basic = [name for name in ("pods", "cpu", "memory", "ephemeral-storage") if name in asked]
     for name in [*basic, *sorted(asked.keys() - set(basic))]:
         capacity = node.allocatable.get(name)
         if capacity is None:
             if is_device(name) or name == "memory" or not is_pinned_memory(name):
                 continue  # kubelets ignore devices that the node lacks; disks, perhaps memory, are not known
             capacity = 0
-        if asked[name] > capacity - used.get(name, 0):
-            yield _Insufficient(name, asked[name], used.get(name, 0), capacity)
+        if asked[name] > capacity - used[name]:
+            yield _Insufficient(name, asked[name], used[name], capacity)
 
 
 def _failed_predicates(pod: Pod, others: Sequence[Pod], node: NodeObject) -> Iterator[tuple[str, str]]:
@@ -217,13 +213,10 @@ def _tolerates(tolerations: Iterable[Mapping[str, object]], taint: Mapping[str, 
 
 def _selects(pod: Pod, node: NodeObject) -> bool:
     """Return whether a pod's node selector and its required node affinity match the node."""
-    demands = pod.constraints
-    known = node.labels
-    if not all(
-        known.get(key) == value for key, value in demands.node_selector.items() if node.knows_labels or key in known
-    ):
+    wanted, terms = pod.constraints.node_selector, pod.constraints.node_affinity
+    known = [key for key in wanted if node.knows_labels or key in node.labels]
+    if any(node.labels.get(key) != wanted[key] for key in known):
         return False
-    terms = demands.node_affinity
     return terms is None or not node.knows_labels or any(_matches(term, node) for term in terms)
 
 
