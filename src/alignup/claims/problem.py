@@ -6,6 +6,8 @@ take of its capacities, which values it has for constraints, which devices are i
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import chain
 from math import gcd
 from typing import TYPE_CHECKING, Any, Final
 
@@ -56,7 +58,7 @@ class InUse(Record):
 def in_use(claims: Sequence[objects.Claim], gates: Gates) -> InUse:
     """Return what claims with an allocation hold; source: `dynamicresources/allocateddevices.go`."""
     devices, shared = set(), set()
-    capacity: dict[objects.DeviceId, dict[str, int]] = {}
+    capacity: dict[objects.DeviceId, Counter[str]] = {}
     for claim in claims:
         for one in claim.allocated or ():
             if one.admin_access:
@@ -66,9 +68,7 @@ def in_use(claims: Sequence[objects.Claim], gates: Gates) -> InUse:
                 continue
             shared.add(one.id)
             if one.consumed_capacity is not None:
-                held = capacity.setdefault(one.id, {})
-                for name, amount in one.consumed_capacity.items():
-                    held[name] = held.get(name, 0) + amount
+                capacity.setdefault(one.id, Counter()).update(one.consumed_capacity)
     return InUse(frozenset(devices), frozenset(shared), capacity)
 
 
@@ -465,11 +465,8 @@ class Problem:
         names = {key: family for family, key in enumerate(dict.fromkeys(keys))}
         self.families = [names[key] for key in keys]
         units = [0] * len(names)
-        for number, left in enumerate(raw):
-            units[self.families[number]] = gcd(units[self.families[number]], left)
-        for use in uses:
-            for number, amount in use.items():
-                units[self.families[number]] = gcd(units[self.families[number]], amount)
+        for number, amount in chain(enumerate(raw), *(use.items() for use in uses)):
+            units[self.families[number]] = gcd(units[self.families[number]], amount)
         unit_of = [units[family] for family in self.families]
         self.counters = [_scaled(max(left, 0), unit) for left, unit in zip(raw, unit_of, strict=True)]
         self.uses = [[(number, _scaled(amount, unit_of[number])) for number, amount in use.items()] for use in uses]
@@ -609,13 +606,12 @@ def _uses(device: objects.Device, pool: int, numbers: Mapping[tuple[int, str, st
     Raises:
         InputError: an amount is negative.
     """
-    total: dict[int, int] = {}
+    total: Counter[int] = Counter()
     for use in device.consumes_counters:
         for name, amount in use.counters.items():
             if amount.value < 0:
                 raise InputError(f"expected counters of at least 0, got {amount.value} billionths")
-            number = numbers[pool, use.counter_set, name]
-            total[number] = total.get(number, 0) + amount.value
+            total[numbers[pool, use.counter_set, name]] += amount.value
     return total
 
 

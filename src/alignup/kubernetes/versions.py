@@ -58,8 +58,6 @@ class GateStage(Record):
 class Release(Record):
     """What is known of a release."""
 
-    source: str
-    """The patch that it was read from."""
     rules: frozenset[str]
     """The names of the rules that hold, see `docs/versions.md`."""
     checkpoints: Mapping[str, tuple[str, ...]]
@@ -79,7 +77,6 @@ def release_of(version: KubeletVersion) -> Release:
     """Return what is known of a release, one of `KNOWN_VERSIONS`."""
     data = _read_json(f"{_RELEASES}/{version}.json")
     return Release(
-        source=data["source"],
         rules=frozenset(data["rules"]),
         checkpoints={name: tuple(versions) for name, versions in data["checkpoints"].items()},
         cpu_options=data["cpuOptions"],
