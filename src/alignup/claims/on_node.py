@@ -470,12 +470,7 @@ def _from_cpu_driver(
     for name in sorted({one.name for one in provider.resources.classes}, key=lambda name: (name != CPU_DRIVER, name)):
         request = objects.Request("cpus", changed(asked, device_class_name=name))
         for attribute in sorted(provider.attributes):
-
-            def change(
-                claim: objects.Claim, request: objects.Request = request, attribute: str = attribute
-            ) -> objects.Claim:
-                return _constrained(attribute, changed(claim, requests=(*claim.requests, request)))
-
+            change = partial(_constrained, attribute, further=(request,))
             trial = provider.copy(_changed(provider.resources, pod, change))
             if meets(bare, trial) is not False and trial.devices(pod.uid):
                 yield (
@@ -510,8 +505,9 @@ def _constraints(
         yield partial(_selecting, objects.Selector(objects.Cel(expression))), f"add the selector {expression}"
 
 
-def _constrained(attribute: str, claim: objects.Claim) -> objects.Claim:
-    return changed(claim, constraints=(*claim.constraints, objects.Constraint(match_attribute=attribute)))
+def _constrained(attribute: str, claim: objects.Claim, further: tuple[objects.Request, ...] = ()) -> objects.Claim:
+    constraints = (*claim.constraints, objects.Constraint(match_attribute=attribute))
+    return changed(claim, requests=claim.requests + further, constraints=constraints)
 
 
 def _selecting(selector: objects.Selector, claim: objects.Claim) -> objects.Claim:

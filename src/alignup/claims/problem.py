@@ -112,6 +112,8 @@ class Way(Record, eq=False, frozen=False):
     """Counted over all claims."""
     name: str
     """As results have it: `request` or `request/alternative`."""
+    where: str
+    """As errors have it."""
     wanted: objects.Subrequest
     device_class: objects.DeviceClass
     count: int = 0
@@ -198,11 +200,8 @@ class Problem:
 
     def reason_of(self, way: Way, device: int) -> AllocationError:
         """Return the error of a device that must be allocated and breaks a constraint."""
-        claim = self.claims[way.claim]
-        return AllocationError(
-            f"claim {claim}, request {way.wanted.name or way.name}: cannot add device {self.devices[device].id} "
-            "because a claim constraint would not be satisfied"
-        )
+        what = f"cannot add device {self.devices[device].id}"
+        return AllocationError(f"{way.where}: {what} because a claim constraint would not be satisfied")
 
     def _read_requests(self) -> None:
         """Check the requests in the allocator's order, and list the devices of allocation mode All."""
@@ -265,7 +264,7 @@ class Problem:
             raise AllocationError(
                 f'{where}: could not retrieve device class {name}: deviceclass.resource.k8s.io "{name}" not found'
             )
-        way = Way(number, len(self.has_alternatives) - 1, full, wanted, device_class)
+        way = Way(number, len(self.has_alternatives) - 1, full, where, wanted, device_class)
         if wanted.allocation_mode == _EXACT:
             way.count = wanted.wanted
         elif wanted.allocation_mode == objects.ALL:
@@ -377,10 +376,7 @@ class Problem:
         try:
             return consumed(requests, candidate.device.capacity, self.gates)
         except CapacityError as error:
-            claim = self.claims[way.claim]
-            short = way.wanted.name if "/" in way.name else way.name
-            where = f"claim {claim}, request {short}"
-            raise AllocationError(f"{where}: checking capacity for device {candidate.id}: {error}") from error
+            raise AllocationError(f"{way.where}: checking capacity for device {candidate.id}: {error}") from error
 
     def _has_room(self, index: int, amounts: Mapping[str, int]) -> bool:
         candidate = self.devices[index]

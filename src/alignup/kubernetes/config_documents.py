@@ -24,7 +24,6 @@ from alignup.text.known_keys import unknown_keys
 _KIND: Final = "KubeletConfiguration"
 _GET: Final = "`kubectl get --raw /api/v1/nodes/NODE/proxy/configz` prints the one that is in effect"
 _MOST_NESTED: Final = 4
-_SHOWN: Final = 6
 _OBJECT: Final = re.compile(r"^(?:kind|apiVersion):|^\s*[{\[]\s*[\"{]", re.MULTILINE)
 _DATA_URL: Final = re.compile(r"data:[^,;]*(?:;(?!base64)[^,;]*)*(;base64)?,(.*)", re.DOTALL)
 _MIME: Final = re.compile(r"\s*(?:MIME-Version|Content-Type):", re.IGNORECASE)
@@ -61,13 +60,11 @@ def configuration_fields(text: str | bytes, source: str) -> Mapping[str, Any]:
     with errors_in(source):
         _read_text(text, "", found, 0)
     if not found.fields and not found.flags:
-        raise InputError(
-            f"expected a {_KIND}, got {some_of(found.passed_over, _SHOWN) or 'nothing'} in {source}; {_GET}"
-        )
+        raise InputError(f"expected a {_KIND}, got {some_of(found.passed_over) or 'nothing'} in {source}; {_GET}")
     of_fields, of_flags = _different(found.fields), _different(found.flags)
     if of_fields > 1 or of_flags > 1:
         names = list(dict.fromkeys(name for name, _ in (*found.fields, *found.flags)))
-        raise InputError(f"expected one {_KIND}, got {some_of(names, _SHOWN)} in {source}; leave one of them in it")
+        raise InputError(f"expected one {_KIND}, got {some_of(names)} in {source}; leave one of them in it")
     fields: dict[str, Any] = {}
     for _, more in found.fields:
         fields |= more
@@ -76,7 +73,7 @@ def configuration_fields(text: str | bytes, source: str) -> Mapping[str, Any]:
         if flags.config and not of_fields:
             found.passed_over.append(f"{flags.config}, which the flags name as the configuration file")
     if found.passed_over:
-        warn(f"passed over in {source}: {some_of(found.passed_over, _SHOWN)}")
+        warn(f"passed over in {source}: {some_of(found.passed_over)}")
     return fields
 
 
@@ -163,7 +160,7 @@ def _strange(document: Mapping[str, Any]) -> str:
         return "a mapping with nothing in it"
     meant = next((nearest for _, nearest in unknown_keys(document, known_fields(_KIND)) if nearest), "")
     hint = f" (did you mean {meant}?)" if meant else ""
-    return f"a mapping of {some_of(list(map(repr, document)), _SHOWN)}, none of which is a field of it{hint}"
+    return f"a mapping of {some_of(list(map(repr, document)))}, none of which is a field of it{hint}"
 
 
 def _values_at(value: Any, path: list[str], name: str) -> Iterator[tuple[str, Any]]:

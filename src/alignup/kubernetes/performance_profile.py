@@ -31,10 +31,12 @@ from alignup.text.typed import decode
 
 _SNIPPET: Final = "kubeletconfig.experimental"
 _NOT_FOLLOWED: Final = "kubeletconfig.prefer-align-cpus-by-uncorecache"
-_MEMORY: Final = "memory"
-_EVICTION: Final = "memory.available"
-_RESERVED_MEMORY: Final = "500Mi"
-_EVICTION_MEMORY: Final = "100Mi"
+_KEPT: Final = (
+    ("evictionHard", "memory.available", "100Mi"),
+    ("kubeReserved", "memory", "500Mi"),
+    ("systemReserved", "memory", "500Mi"),
+)
+"""By field and name what is kept of memory, unless the annotation says it."""
 _STATIC_MEMORY: Final = ("restricted", "single-numa-node")
 
 
@@ -84,16 +86,14 @@ def kubelet_of_profile(profile: object, where: str) -> tuple[dict[str, Any], lis
     cpu, hints = wire.spec.cpu or _Cpu(), wire.spec.workload_hints or _Hints()
     policy = (wire.spec.numa and wire.spec.numa.topology_policy) or "best-effort"
     fields |= {"cpuManagerPolicy": "static", "topologyManagerPolicy": policy}
-    kept = [(fields.setdefault("evictionHard", {}), _EVICTION, _EVICTION_MEMORY)]
-    kept += [(fields.setdefault(name, {}), _MEMORY, _RESERVED_MEMORY) for name in ("kubeReserved", "systemReserved")]
-    amounts = [part.setdefault(name, default) for part, name, default in kept]
+    amounts = [fields.setdefault(part, {}).setdefault(name, default) for part, name, default in _KEPT]
     if cpu.reserved:
         shared = CPUSet.parse(cpu.shared if hints.mixed_cpus else "", f"spec.cpu.shared of {where}")
         fields["reservedSystemCPUs"] = str(CPUSet.parse(cpu.reserved, f"spec.cpu.reserved of {where}") | shared)
     if policy in _STATIC_MEMORY:
         fields["memoryManagerPolicy"] = "Static"
         total = sum(whole_units(parse_quantity(amount, where)) for amount in amounts)
-        fields.setdefault("reservedMemory", [{"numaNode": 0, "limits": {_MEMORY: str(total)}}])
+        fields.setdefault("reservedMemory", [{"numaNode": 0, "limits": {"memory": str(total)}}])
     if policy == "single-numa-node":
         fields.setdefault("cpuManagerPolicyOptions", {}).setdefault("full-pcpus-only", "true")
     return fields, _left_out(profile, annotations)

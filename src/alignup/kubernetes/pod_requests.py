@@ -17,6 +17,7 @@ from alignup.kubernetes.quantity import LARGEST, in_units, is_whole
 from alignup.kubernetes.versions import PodLevel, PodReading, StatusRequests
 from alignup.records import Record, field, replace
 
+_COMPUTE: Final = ("cpu", "memory")
 _HUGEPAGES: Final = "hugepages-"
 _NOTHING: Final[Mapping[str, Mapping[str, int]]] = MappingProxyType({})
 _NEWEST_READING: Final = PodReading()
@@ -171,35 +172,30 @@ def _level(source: PodSource, reading: PodReading) -> RawRequests | None:
     by_api_server = reading.pod_limits_defaulted_by_api_server
     if by_api_server and source.identity["annotations"].get(CONFIG_SOURCE) in _STATIC_SOURCES:
         return level
-    _fill_in_requests(level, source, by_api_server=by_api_server)
-    if by_api_server:
-        _fill_in_limits(level, source)
+    _fill_in(level, source, by_api_server=by_api_server)
     return level
 
 
-def _fill_in_requests(level: RawRequests, source: PodSource, *, by_api_server: bool) -> None:
+def _fill_in(level: RawRequests, source: PodSource, *, by_api_server: bool) -> None:
     """Fill in limits of hugepages, and requests: what the containers request, else the limit.
 
-    A pod without limits of its own gets requests by `by_api_server` only.
+    A pod without limits of its own gets requests by the API server only. That fills in limits too, where all containers
+    have one: their sum, or the pod's request if that is more.
     """
-    for resource, amount in peak(source.raw_init, source.raw_containers, lambda one: one.limits.items()).items():
+    limited = peak(source.raw_init, source.raw_containers, lambda one: one.limits.items())
+    for resource, amount in limited.items():
         if is_hugepages(resource) and resource not in level.requests:
             level.limits.setdefault(resource, amount)
     if not (level.limits or by_api_server):
         return
     requested = peak(source.raw_init, source.raw_containers, lambda one: one.requests.items())
-    for resource in ("cpu", "memory"):
+    for resource in _COMPUTE:
         if resource in requested:
             level.requests.setdefault(resource, requested[resource])
     for resource, amount in level.limits.items():
         level.requests.setdefault(resource, amount)
-
-
-def _fill_in_limits(level: RawRequests, source: PodSource) -> None:
-    """Fill in limits where all containers have one: their sum, or the pod's request if that is more."""
     everybody = [*source.raw_init, *source.raw_containers]
-    limited = peak(source.raw_init, source.raw_containers, lambda one: one.limits.items())
-    for resource, amount in level.requests.items():
+    for resource, amount in level.requests.items() if by_api_server else ():
         if all(resource in one.limits for one in everybody):
             level.limits.setdefault(resource, max(amount, limited[resource]))
 
@@ -306,9 +302,6 @@ def peak(
     for resource, amount in running.items():
         largest[resource] = max(amount, largest.get(resource, 0))
     return largest
-
-
-_COMPUTE: Final = ("cpu", "memory")
 
 
 def why_shared(pod: Pod, container: Container) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from itertools import count
 from typing import Final
 
 from alignup.errors import InputError
@@ -163,11 +164,8 @@ def number_groups(groups: Iterable[tuple[int | None, int]]) -> dict[int, int]:
             nameless.append(group)
         else:
             numbered[number] = group
-    free = 0
-    for group in nameless:
-        while free in numbered:
-            free += 1
-        numbered[free] = group
+    free = (number for number in count() if number not in numbered)
+    numbered.update(zip(free, nameless, strict=False))
     return numbered
 
 

@@ -61,14 +61,16 @@ def describe(tree: KernelTree) -> Machine:
     found = make_cores(groups, sockets(tree, online), l3_groups(tree, online, groups))
     ids = node_ids(tree)
     check_node_count(len(ids))
-    if not ids:
-        seen = with_uncore_caches(tree, found)
-        pages = hugepages(tree, "sys/kernel/mm/hugepages")  # those of all nodes together
-        nodes = [NumaNode(0, meminfo_bytes(tree.read("proc/meminfo")), seen, pages)]
-        listed = [online]
-    else:
-        listed = [node_cpus(tree, numa_id) & online for numa_id in ids]
-        nodes = _numa_nodes(tree, ids, listed, found)
+    listed = [node_cpus(tree, numa_id) & online for numa_id in ids] or [online]
+    # without NUMA, the files of the machine are those of its only node
+    folders = [(one, f"{NODE_FOLDER}/node{one}", f"{NODE_FOLDER}/node{one}") for one in ids]
+    folders = folders or [(0, "proc", "sys/kernel/mm")]
+    rows = distances(tree, ids) or [()] * len(folders)
+    nodes = []
+    for (numa_id, of_memory, of_pages), cpus, row in zip(folders, listed, rows, strict=True):
+        seen = with_uncore_caches(tree, cores_within(found, cpus))
+        memory, pages = meminfo_bytes(tree.read(f"{of_memory}/meminfo")), hugepages(tree, f"{of_pages}/hugepages")
+        nodes.append(NumaNode(numa_id, memory, seen, pages, row))
     assigned = union(listed)
     if not assigned:
         raise InputError(f"no NUMA node has CPUs that are online at {tree.source}")
@@ -78,18 +80,6 @@ def describe(tree: KernelTree) -> Machine:
         pci_devices=pci_devices(tree, [node.id for node in nodes], listed),
         unassigned_cores=cores_within(found, online & ~assigned),
     )
-
-
-def _numa_nodes(tree: KernelTree, ids: list[int], listed: list[int], found: tuple[Core, ...]) -> list[NumaNode]:
-    """Return the records of the nodes; `listed` holds the CPUs of each, `found` the cores of the machine."""
-    rows = distances(tree, ids) or [()] * len(ids)
-    nodes = []
-    for numa_id, cpus, row in zip(ids, listed, rows, strict=True):
-        folder = f"{NODE_FOLDER}/node{numa_id}"
-        seen = with_uncore_caches(tree, cores_within(found, cpus))
-        memory, pages = meminfo_bytes(tree.read(f"{folder}/meminfo")), hugepages(tree, f"{folder}/hugepages")
-        nodes.append(NumaNode(numa_id, memory, seen, pages, row))
-    return nodes
 
 
 def _present(tree: KernelTree, folder: str, name: str) -> int:
