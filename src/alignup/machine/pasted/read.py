@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from alignup.errors import InputError, errors_in, warn
-from alignup.machine.device_inventory import Device
-from alignup.machine.loaded import LoadedMachine
-from alignup.machine.nvidia import GPU_RESOURCE
+from alignup.errors import InputError, errors_in
 from alignup.machine.pasted.facts import Facts, machine_of_facts
 from alignup.machine.pasted.lscpu import read_parsable, read_properties, read_table, without_json
 from alignup.machine.pasted.lstopo import read_lstopo
 from alignup.machine.pasted.numactl import read_numactl
 from alignup.machine.pasted.nvidia_topology import read_nvidia_topology
+
+if TYPE_CHECKING:
+    from alignup.machine.loaded import LoadedMachine
 
 _READERS: Final[Mapping[str, Callable[[Sequence[str]], Facts | None]]] = {
     "lscpu -e": read_table,
@@ -48,18 +48,14 @@ def read_pasted(text: str, source: str) -> LoadedMachine:
     with errors_in(source):
         lines = _lines(text)
         told = {name: facts for name, read in _READERS.items() if (facts := read(lines)) is not None}
-        reading = machine_of_facts(told)
-    if reading is None:
+        found = machine_of_facts(told, source)
+    if found is None:
         got = f"that of {' and '.join(told)} only" if told else repr(text.strip()[:_SHOWN])
         raise InputError(
             f"expected a machine (JSON, hwloc's XML, a snapshot, or the output of {', '.join(_READERS)}), got {got} in "
             f"{source}; `(lscpu -e; numactl -H) > FILE` on the machine writes one"
         )
-    if reading.assumed:
-        warn(f"assumed, since nothing in {source} tells it: {'; '.join(reading.assumed)}; `lscpu -e` does")
-    warn(f"not known from {source}: {', '.join(reading.unknown)}; `lscpu -e; numactl -H` tells more")
-    gpus = tuple(Device(gpu.name, gpu.numa_nodes or None) for gpu in reading.gpus)
-    return LoadedMachine(reading.machine, {GPU_RESOURCE: gpus} if gpus else {})
+    return found
 
 
 def _lines(text: str) -> list[str]:
