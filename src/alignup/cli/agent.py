@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
-import time
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 from alignup.cli import options
 from alignup.cli.failures import complain, need_extra
@@ -93,7 +90,8 @@ class Serving(options.Gathered):
 def command(
     *,
     serving: Serving = options.all_of(Serving),
-    json_log: bool = options.flag("Log one JSON object a line."),
+    json_log: bool = options.flag("As --log-format json."),
+    logs: options.Logs = options.all_of(options.Logs),
     hand_back: bool = options.flag("Put the leases back into their file, and end."),
     repair: bool = options.flag(
         "Show what is known of the leases of a damaged journal, and what would be done about it, and end."
@@ -109,7 +107,7 @@ def command(
     wait for it or fail while it is down. Leases outlive the agent: it can be ended, killed and upgraded at any time.
     """
     need_extra("agent")
-    from alignup.cli.agent import start_logging
+    from alignup.cli.logs import start_logging
     from alignup.host.agent.agent import run_agent
     from alignup.host.leases.file import LeaseFile
 
@@ -123,7 +121,7 @@ def command(
         give_back(file)
         return 0
     options = serving.options(version)
-    start_logging(as_json=json_log)
+    start_logging("json" if json_log else logs.log_format, logs.log_level)
     return run_agent(file, site.load(all_resources=True, tell=logging.getLogger(__name__).warning), options)
 
 
@@ -200,65 +198,3 @@ def give_back(file: LeaseFile) -> None:
     click.echo(f"{counted(count, 'lease')} {'is' if count == 1 else 'are'} in {file.path}")
     if table.leases and file.path != default_state():
         complain(f"commands without --state {file.path} do not see these leases, and may grant the same again")
-
-
-_EXTRAS: Final = ("lease", "uid", "resource", "seconds")
-"""What may come with a record beside its message."""
-_PRIORITIES: Final = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6), (0, 7))
-"""The least levels of syslog's priorities."""
-
-
-class JSONFormatter(logging.Formatter):
-    """Writes a record as a JSON object: time (UTC), level, logger, message, and what came with it."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the line of a record."""
-        line: dict[str, object] = {
-            "time": f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03}Z",
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        line.update({name: getattr(record, name) for name in _EXTRAS if hasattr(record, name)})
-        if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(line, enc_hook=str).decode()
-
-
-class JournalFormatter(logging.Formatter):
-    """Writes a record as another formatter does, and before each line its priority as systemd reads it (sd-daemon(3)).
-
-    Args:
-        inner: the other one.
-    """
-
-    def __init__(self, inner: logging.Formatter) -> None:
-        super().__init__()
-        self._inner = inner
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the lines of a record."""
-        priority = next(number for level, number in _PRIORITIES if record.levelno >= level)
-        return "\n".join(f"<{priority}>{line}" for line in self._inner.format(record).split("\n"))
-
-
-def start_logging(*, as_json: bool, level: int = logging.INFO) -> None:
-    """Let the package log to standard error, warnings of Python included."""
-    handler = logging.StreamHandler()
-    formatter = JSONFormatter() if as_json else logging.Formatter("%(levelname)s %(message)s")
-    handler.setFormatter(JournalFormatter(formatter) if _is_journal() else formatter)
-    logging.captureWarnings(True)
-    for name in ("alignup", "py.warnings"):
-        logger = logging.getLogger(name)
-        logger.handlers = [handler]
-        logger.setLevel(level)
-        logger.propagate = False
-
-
-def _is_journal() -> bool:
-    """Return whether standard error is read by systemd's journal, which says which file that is."""
-    try:
-        found = os.fstat(sys.stderr.fileno())
-    except (OSError, AttributeError, ValueError):
-        return False  # closed, or none at all
-    return os.environ.get("JOURNAL_STREAM", "") == f"{found.st_dev}:{found.st_ino}"

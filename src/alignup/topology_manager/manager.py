@@ -63,7 +63,8 @@ class TopologyManager:
             raise TypeError(f"expected a policy as `make_policy` returns it, got {policy!r}")
         if not isinstance(scope, str) and not callable(getattr(scope, "admit", None)):
             raise TypeError(f"expected 'container', 'pod' or a scope, got {scope!r}")
-        if observer is not None and not callable(getattr(observer, "admission", None)):
+        is_class = isinstance(observer, type)
+        if observer is not None and (is_class or not callable(getattr(observer, "admission", None))):
             raise TypeError(f"expected an observer with a method admission(seconds, admitted), got {observer!r}")
         self.policy = policy
         self.scope = make_scope(scope, policy) if isinstance(scope, str) else scope

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 _LOG: Final = logging.getLogger(__name__)
 _LOOK: Final = 1.0
 """Seconds between looks at the file of leases, which somebody may remove."""
+_LAST: Final = 20
+"""Seconds from a signal to the end, whatever is under way: then the kernel ends the process (SIGALRM)."""
 _GRACE: Final = 10.0
 """Seconds after a start in which those who waited before keep their places."""
 
@@ -97,6 +99,7 @@ def run_agent(file: LeaseFile, site: Site, options: AgentOptions) -> int:
                     ownership.hand_back(_LOG.warning)
             raise
     finally:
+        signal.alarm(0)
         ownership.close()
 
 
@@ -235,7 +238,11 @@ class Agent:
             return
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._end.set)
+            loop.add_signal_handler(number, self._told_to_end)
+
+    def _told_to_end(self) -> None:
+        signal.alarm(_LAST)
+        self._end.set()
 
     def _cgroups(self) -> Cgroups | None:
         """Return what makes cgroups; None, with a sentence in the log, if there is nowhere to make them.
