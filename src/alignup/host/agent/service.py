@@ -332,6 +332,7 @@ class Service:
             cuda = cuda_variables(found.devices, self._ledger.node.inventory, machine)
         nodes = memory_nodes(found, machine)
         lease = self._ledger.keep(lease_id, answer, cgroup)
+        _LOG.debug("lease %r has CPUs %s", lease.name, lease.cpus, extra={"lease": lease.id})
         self.watch.watch(lease)
         return messages.Grant(
             self._site.shown(lease), self._site.identity, str(self._state), nodes, self._site.is_here, cuda
