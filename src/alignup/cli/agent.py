@@ -90,7 +90,6 @@ class Serving(options.Gathered):
 def command(
     *,
     serving: Serving = options.all_of(Serving),
-    json_log: bool = options.flag("As --log-format json."),
     logs: options.Logs = options.all_of(options.Logs),
     hand_back: bool = options.flag("Put the leases back into their file, and end."),
     repair: bool = options.flag(
@@ -121,7 +120,7 @@ def command(
         give_back(file)
         return 0
     options = serving.options(version)
-    start_logging("json" if json_log else logs.log_format, logs.log_level)
+    start_logging(logs.log_format, logs.log_level)
     return run_agent(file, site.load(all_resources=True, tell=logging.getLogger(__name__).warning), options)
 
 

@@ -27,7 +27,7 @@ MOST_CONNECTIONS: Final = 512
 _HANDSHAKE_SECONDS: Final = 10.0
 _LAST_ANSWERS: Final = 5.0
 """Seconds for requests that are being answered when the process ends."""
-_GRACE: Final = 20
+GRACE: Final = 20
 """Seconds from a signal to the end, whatever is under way; Kubernetes gives a pod 30."""
 
 
@@ -149,7 +149,7 @@ def end_on_signals(end: Callable[[], object]) -> None:
     """Call a function at SIGTERM or SIGINT; when that has not ended the process in time, the kernel does (SIGALRM)."""
 
     def told() -> None:
-        signal.alarm(_GRACE)
+        signal.alarm(GRACE)
         end()
 
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -301,7 +301,7 @@ class Node:
         """Remove a pod, if it is there, and take the memory manager's books back; without books, do nothing."""
         if books and self.manager.has_pod(pod.uid):
             self.remove(pod.uid)
-        if books and self.memory is not None:
+        if self.memory is not None and books and books[0] is not None:
             self.memory.ledger.assign(books[0])
 
     def try_admit(self, pod: Pod | Mapping[str, Any]) -> Admission:

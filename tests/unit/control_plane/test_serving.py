@@ -35,7 +35,7 @@ async def work():
 PROGRAM = """
 import asyncio, time
 from alignup.control_plane import serving
-serving._GRACE = 1
+serving.GRACE = 1
 {work}
 asyncio.run(serving.run_until_told(work(), lambda: print("runs", flush=True)))
 """

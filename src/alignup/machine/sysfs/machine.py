@@ -51,7 +51,7 @@ def describe(tree: KernelTree) -> Machine:
         InputError: no CPU is described there, or more than 64 NUMA nodes are.
     """
     online, offline = cpu_numbers(tree)
-    if not online:
+    if not online or not tree.names("sys/devices/system"):  # an empty /sys, of a container for one, says nothing
         missing = "kernel files that describe CPUs, such as sys/devices/system/cpu/cpu0,"
         raise InputError(f"no {missing} at {tree.source}{_hint(tree)}")
     count = online.bit_count()
