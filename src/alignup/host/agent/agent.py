@@ -21,7 +21,8 @@ from alignup.host.agent.server import AgentServer, make_folder
 from alignup.host.agent.service import Observer, PluginCalls, PluginDevices, Service
 from alignup.host.leases.evidence import find_evidence, text_of
 from alignup.host.leases.file import is_default_state
-from alignup.host.leases.ledger import Ledger, Limits
+from alignup.host.leases.ledger import Ledger
+from alignup.host.leases.users import Limits
 from alignup.host.processes.cgroups import Cgroups, Enclosures
 from alignup.host.processes.watch import ProcessWatch
 from alignup.host.trusted_files import check_free, check_text
@@ -288,7 +289,7 @@ def pod_resources_of(ledger: Ledger, machine: Machine) -> tuple[list[PodResource
         memory = [MemoryBlock(tuple(sorted(by)), kind, sum(by.values())) for kind, by in lease.memory_by_node.items()]
         devices = {resource: tuple(ids) for resource, ids in lease.devices.items()}
         container = ContainerResources("command", lease.cpus, tuple(memory), devices)
-        pods.append(PodResources(f"user-{ledger.owner_of(lease)}", lease.name, (container,)))
+        pods.append(PodResources(f"user-{ledger.users.owner_of(lease)}", lease.name, (container,)))
     cpus = CPUSet([cpu for node in machine.numa_nodes for core in node.cores for cpu in core.cpus])
     memory = [MemoryBlock((node.id,), "memory", node.memory) for node in machine.numa_nodes if node.memory]
     devices_there = {resource: tuple(some) for resource, some in ledger.node.inventory.items()}

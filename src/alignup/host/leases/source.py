@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from alignup.host.leases.ledger import Ledger
     from alignup.host.leases.local_machine import Site
     from alignup.host.leases.record import LeaseRecord
-    from alignup.host.leases.request import Claim, Request
+    from alignup.host.leases.request import LeaseRequest, Request
 
 _STATE_VARIABLE: Final = "ALIGNUP_STATE"
 SYSTEM_SOCKET: Final = Path("/run/alignup/agent.sock")
@@ -52,21 +52,21 @@ class FileSource:
         self._load_site = load_site
         self._site: Site | None = None
 
-    def prepare(self, request: Request, *, binds: bool) -> None:
+    def prepare(self, wanted: Request, *, binds: bool) -> None:
         """Do what can be done for a request before its process is there.
 
         Raises:
             InputError: the request is invalid, or processes are to be bound to another machine than that at hand.
         """
-        self._site = self._load_site([resource for resource, _ in request.devices])
+        self._site = self._load_site([resource for resource, _ in wanted.devices])
         if binds and not self._site.is_here:
             raise InputError("processes can be bound to this machine only: --machine needs --no-bind")
 
-    def acquire(self, claim: Claim, wait: float | None = None) -> Grant:
-        """Return what is claimed; it is on record when this returns.
+    def acquire(self, request: LeaseRequest, wait: float | None = None) -> Grant:
+        """Return what is requested; it is on record when this returns.
 
         Args:
-            claim: the request, and the process that makes it.
+            request: what is wanted, and by which process.
             wait: how many seconds to wait at most until it can be had, in order of arrival; None: not at all.
 
         Raises:
@@ -76,11 +76,11 @@ class FileSource:
         from alignup.host.leases.binding import memory_nodes  # noqa: PLC0415  # as above
         from alignup.host.leases.environment import cuda_variables  # noqa: PLC0415  # as above
 
-        site = self._site or self._load_site([resource for resource, _ in claim.request.devices])
+        site = self._site or self._load_site([resource for resource, _ in request.wanted.devices])
         try:
-            lease = acquire(self._file, site, claim, wait, self._successor)
+            lease = acquire(self._file, site, request, wait, self._successor)
         except AgentOwnsError as error:
-            return self._agent(error).acquire(claim, wait)
+            return self._agent(error).acquire(request, wait)
         try:
             cuda = cuda_variables(lease.devices, site.inventory, site.machine)
         except InputError:
@@ -150,16 +150,16 @@ class FileSource:
 
 
 def acquire(
-    file: LeaseFile, site: Site, claim: Claim, wait: float | None = None, successor: Path | None = None
+    file: LeaseFile, site: Site, request: LeaseRequest, wait: float | None = None, successor: Path | None = None
 ) -> LeaseRecord:
-    """Return a lease of what is claimed; it is in the file when this returns.
+    """Return the lease of a request; it is in the file when this returns.
 
     Leases of processes that are gone are reclaimed on the way.
 
     Args:
         file: where leases are kept.
         site: the machine.
-        claim: what is asked for, and by which process.
+        request: what is wanted, and by which process.
         wait: how many seconds to wait at most until it can be had; None: not at all.
         successor: the socket of the agent that takes the place of the file; None: none does.
 
@@ -169,28 +169,28 @@ def acquire(
         InputError: the file cannot be used, or has leases of another machine.
     """
     if wait is None:
-        return _attempt(file, site, claim, successor, queues=False)
+        return _attempt(file, site, request, successor, queues=False)
     from alignup.host.processes.identity import ancestors  # noqa: PLC0415  # startup counts
 
-    claim = replace(claim, ancestors=ancestors(claim.holder.pid))
+    request = replace(request, ancestors=ancestors(request.holder.pid))
     deadline = time.monotonic() + wait
     try:
         while True:
             stamp = _stamp(file.path)
             try:
-                return _attempt(file, site, claim, successor, queues=True)
+                return _attempt(file, site, request, successor, queues=True)
             except _QueuedError as refusal:
                 if time.monotonic() >= deadline:
                     raise AllocationError(f"{refusal.detail} (waited for {wait:g} s)", refusal.reason) from None
             _sleep(file.path, stamp, deadline)
     except BaseException:
         with suppress(AlignupError), file.change() as change:
-            change.leave(claim.id)
+            change.leave(request.id)
         raise
 
 
 class _QueuedError(AllocationError):
-    """Raised when a claim cannot be met now, and is in the queue."""
+    """Raised when a request cannot be met now, and is in the queue."""
 
 
 def give_back(file: LeaseFile, lease: LeaseRecord) -> None:
@@ -203,31 +203,33 @@ def give_back(file: LeaseFile, lease: LeaseRecord) -> None:
         change.drop(lease.id)
 
 
-def _attempt(file: LeaseFile, site: Site, claim: Claim, successor: Path | None, *, queues: bool) -> LeaseRecord:
+def _attempt(
+    file: LeaseFile, site: Site, request: LeaseRequest, successor: Path | None, *, queues: bool
+) -> LeaseRecord:
     """Return a lease.
 
     Raises:
         AgentOwnsError: an agent keeps the leases of the file, or takes its place.
-        AllocationError: there is none now; if it `queues` and the error is a `_QueuedError`, the claim is in the queue.
+        AllocationError: there is none now; a `_QueuedError` if it `queues`, and the request is in the queue.
     """
-    ledger = _ledger(site, claim)  # before the lock, which others wait for
+    ledger = _ledger(site, request)  # before the lock, which others wait for
     refused: AllocationError | None = None
     with file.change() as change:
         table, _ = living(change.table)
         check_machine(table, site.identity, file.path)
-        _check_names(site, claim, table.leases)
+        _check_names(site, request, table.leases)
         ledger.restore(table.leases, table.waiting)
         try:
-            ledger.ask(claim)  # no plugin, no question
-            lease = ledger.keep(claim.id)
+            ledger.ask(request)  # no plugin, no question
+            lease = ledger.keep(request.id)
         except AllocationError as error:
             refused = error
             if queues:
-                ledger.join(claim)
+                ledger.join(request)
                 refused = _QueuedError(error.detail, error.reason)
         change.table = ledger.table()
-        if refused is None and claim.show is not None:
-            claim.show(lease, site.identity, file.path)
+        if refused is None and request.show is not None:
+            request.show(lease, site.identity, file.path)
         # checked last: an agent looks for the leases that processes show once it serves, so that one of the two sees
         # the other
         if successor is not None and successor.exists():
@@ -237,28 +239,29 @@ def _attempt(file: LeaseFile, site: Site, claim: Claim, successor: Path | None, 
     return lease
 
 
-def _ledger(site: Site, claim: Claim) -> Ledger:
+def _ledger(site: Site, request: LeaseRequest) -> Ledger:
     """Return a ledger of the user's own machine, which has no limits.
 
     Raises:
         InputError: the machine cannot be cut into the part that is asked for.
     """
-    from alignup.host.leases.ledger import Ledger, Limits  # noqa: PLC0415  # as above
+    from alignup.host.leases.ledger import Ledger  # noqa: PLC0415  # startup counts
+    from alignup.host.leases.users import Limits  # noqa: PLC0415  # as above
     from alignup.kubernetes.versions import NEWEST  # noqa: PLC0415  # startup counts
 
-    ledger = Ledger(site, Limits(leases=None, waiting=None), claim.uid, claim.request.kubelet_version or NEWEST)
-    if claim.request.part is not None:
-        ledger.node.part_of(claim.request)
+    ledger = Ledger(site, Limits(leases=None, waiting=None), request.uid, request.wanted.kubelet_version or NEWEST)
+    if request.wanted.part is not None:
+        ledger.node.part_of(request.wanted)
     return ledger
 
 
-def _check_names(site: Site, claim: Claim, leases: Iterable[LeaseRecord]) -> None:
+def _check_names(site: Site, request: LeaseRequest, leases: Iterable[LeaseRecord]) -> None:
     """Reject other names for devices than those that leases have: one device may then go by two.
 
     Raises:
         InputError: a lease has a device of a resource that is asked for, and that is not among those known.
     """
-    for resource in [one for one, _ in claim.request.devices if not one.startswith(CLAIM)]:
+    for resource in [one for one, _ in request.wanted.devices if not one.startswith(CLAIM)]:
         known = {device.id for device in site.inventory.get(resource, ())}
         for lease in leases:
             strange = set(lease.devices.get(resource, ())) - known

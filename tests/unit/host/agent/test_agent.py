@@ -26,10 +26,11 @@ from alignup.host.leases.agent_client import AgentSource
 from alignup.host.leases.agent_messages import Ask, Failed, Grant, List, decode_reply, frame
 from alignup.host.leases.evidence import evidence_file, evidence_of, show_evidence
 from alignup.host.leases.file import AgentOwnsError, LeaseFile
-from alignup.host.leases.ledger import Ledger, Limits
+from alignup.host.leases.ledger import Ledger
 from alignup.host.leases.record import LeaseTable, MachineIdentity
-from alignup.host.leases.request import Claim, PartOf, make_request
+from alignup.host.leases.request import LeaseRequest, PartOf, make_request
 from alignup.host.leases.source import FileSource, open_source
+from alignup.host.leases.users import Limits
 from alignup.host.processes.identity import identify
 from alignup.kubernetes.versions import parse_version
 from alignup.records import replace
@@ -50,7 +51,7 @@ def me():
 
 
 def claim(holder=None, keeper=None, show=None, **wishes):
-    return Claim(make_request(**wishes), holder or me(), command="c", name="made-up", keeper=keeper, show=show)
+    return LeaseRequest(make_request(**wishes), holder or me(), command="c", name="made-up", keeper=keeper, show=show)
 
 
 def sleeper():

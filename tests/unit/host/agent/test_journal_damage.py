@@ -14,9 +14,10 @@ from alignup.errors import AllocationError, InputError
 from alignup.host.agent import journal as module
 from alignup.host.agent.journal import Began, line_of, read_entries, settled
 from alignup.host.leases.evidence import evidence_of
-from alignup.host.leases.ledger import Ledger, Limits
+from alignup.host.leases.ledger import Ledger
 from alignup.host.leases.record import Freed, Given, LeaseRecord, LeaseTable
-from alignup.host.leases.request import Claim, make_request
+from alignup.host.leases.request import LeaseRequest, make_request
+from alignup.host.leases.users import Limits
 from alignup.host.processes.identity import ProcessIdentity
 
 ENTRIES = 40
@@ -29,7 +30,7 @@ STATE_FILE = Path("/leases.json")
 
 def claim(chance, number, **wishes):
     wishes = wishes or {"cpus": chance.randint(1, 4), "devices": {leasing.GPU: chance.randint(0, 1)}}
-    return Claim(make_request(**wishes), ME, command="a command", name="x", id=f"{number:016x}")
+    return LeaseRequest(make_request(**wishes), ME, command="a command", name="x", id=f"{number:016x}")
 
 
 @cache

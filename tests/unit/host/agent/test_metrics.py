@@ -20,7 +20,7 @@ from agents import client, eventually, running_agent
 from alignup.errors import AllocationError, InputError
 from alignup.host.agent import metrics as module
 from alignup.host.agent.metrics import serve_metrics
-from alignup.host.leases.request import Claim, make_request
+from alignup.host.leases.request import LeaseRequest, make_request
 from alignup.host.processes.identity import identify
 from fake_plugins import short_folder
 
@@ -32,7 +32,7 @@ def ends_soon(monkeypatch):
 
 
 def claim(**wishes):
-    return Claim(make_request(**wishes), identify(1), command="", name="x")
+    return LeaseRequest(make_request(**wishes), identify(1), command="", name="x")
 
 
 class UnixConnection(http.client.HTTPConnection):

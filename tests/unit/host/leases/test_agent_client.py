@@ -30,7 +30,7 @@ from alignup.host.leases.agent_messages import (
     frame,
 )
 from alignup.host.leases.record import MemoryShare
-from alignup.host.leases.request import Claim, PartOf, make_request
+from alignup.host.leases.request import LeaseRequest, PartOf, make_request
 from alignup.host.processes.identity import identify
 from fake_plugins import LONG, short_folder
 
@@ -75,7 +75,7 @@ def source(folder, tell=lambda _: None, patience=LONG):
 
 
 def claim(**wishes):
-    return Claim(make_request(**wishes), identify(os.getpid()), command="c", name="stem")
+    return LeaseRequest(make_request(**wishes), identify(os.getpid()), command="c", name="stem")
 
 
 def granted(name="one"):

@@ -18,7 +18,7 @@ from alignup.errors import AllocationError
 from alignup.host.leases.file import LeaseFile
 from alignup.host.leases.local_machine import reachable
 from alignup.host.leases.record import Waiter
-from alignup.host.leases.request import Claim, make_request
+from alignup.host.leases.request import LeaseRequest, make_request
 from alignup.host.leases.source import acquire, give_back
 from alignup.host.processes.identity import identify
 
@@ -38,7 +38,7 @@ def other():
 
 
 def get(file, request, wait=None, where=None, process=None, **fields):
-    claim = Claim(request, process or identify(os.getpid()), **{"command": "c", "name": "n", **fields})
+    claim = LeaseRequest(request, process or identify(os.getpid()), **{"command": "c", "name": "n", **fields})
     return acquire(file, where or leasing.site(), claim, wait)
 
 

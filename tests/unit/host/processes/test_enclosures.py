@@ -17,7 +17,7 @@ from alignup.host.agent.journal import read_entries
 from alignup.host.agent.ownership import Ownership
 from alignup.host.leases.evidence import living
 from alignup.host.leases.file import LeaseFile
-from alignup.host.leases.request import Claim, make_request
+from alignup.host.leases.request import LeaseRequest, make_request
 from alignup.host.processes.identity import identify
 from fake_plugins import short_folder
 from real_cgroups import made_cgroup, members
@@ -67,7 +67,7 @@ class Command:
     def claim(self, **wishes):
         """Return what it asks for."""
         process, keeper = identify(self.process.pid), identify(self.keeper.pid)
-        return Claim(make_request(**wishes), process, command="c", name="made-up", keeper=keeper)
+        return LeaseRequest(make_request(**wishes), process, command="c", name="made-up", keeper=keeper)
 
     def daemon(self):
         """Let it start one; return its process id."""
@@ -103,7 +103,7 @@ def test_a_daemon_keeps_the_lease_and_nothing_else_does(folder, base):
         # the process between the command and the daemon is about to end
         eventually(lambda: members(cgroup) == [daemon])
         with pytest.raises(AllocationError):
-            source.acquire(Claim(make_request(cpus=1), identify(os.getpid()), command="", name="x"))
+            source.acquire(LeaseRequest(make_request(cpus=1), identify(os.getpid()), command="", name="x"))
         (known,) = source.overview().leases
         assert (known.lease.id, known.state) == (first.lease.id, "running")
         with pytest.raises(AllocationError, match="which is running; --force frees it"):
@@ -147,7 +147,7 @@ def test_a_lease_that_is_freed_by_force_leaves_the_command_alone(folder, base):
 
 def test_a_process_that_asks_for_itself_stays_where_it_is(folder, base):
     with running_agent(folder, cgroup=base):
-        claim = Claim(make_request(cpus=1), identify(os.getpid()), command="", name="x")
+        claim = LeaseRequest(make_request(cpus=1), identify(os.getpid()), command="", name="x")
         assert client(folder).acquire(claim).lease.cgroup == ""
         assert list(base.glob("alignup-*")) == []
 
