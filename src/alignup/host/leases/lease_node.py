@@ -117,33 +117,20 @@ class LeaseNode:
         Raises:
             AllocationError: another lease has some of it; nothing was noted.
         """
-        self._adopt(lease.id, lease.cpus, lease.devices, lease.memory_by_node)
-
-    def _adopt(
-        self,
-        lease_id: str,
-        cpus: CPUSet,
-        devices: Mapping[str, tuple[str, ...]],
-        memory: Mapping[str, Mapping[int, int]],
-    ) -> None:
-        """Note CPUs, devices and memory by type and kernel node id as held.
-
-        Raises:
-            AllocationError: another lease has some of them; the lease holds nothing.
-        """
-        node = self._node
-        known = {name: ids for name, ids in devices.items() if name in self._inventory}
+        node, cpus, memory = self._node, int(lease.cpus), lease.memory_by_node
+        known = {name: ids for name, ids in lease.devices.items() if name in self._inventory}
+        claims = {name: ids for name, ids in lease.devices.items() if name.startswith(CLAIM)}
         try:
             if node.memory is not None and memory:
-                node.memory.adopt(lease_id, _CONTAINER, memory, f"{_LEASE}/{id_words(lease_id)}")
+                node.memory.adopt(lease.id, _CONTAINER, memory, f"{_LEASE}/{id_words(lease.id)}")
             if node.cpu is not None and cpus:
-                node.cpu.adopt(lease_id, _CONTAINER, int(cpus))
+                node.cpu.adopt(lease.id, _CONTAINER, cpus)
             if node.devices is not None and known:
-                node.devices.adopt(lease_id, _CONTAINER, known)
+                node.devices.adopt(lease.id, _CONTAINER, known)
             if node.claims is not None:
-                node.claims.adopt(lease_id, {name: ids for name, ids in devices.items() if name.startswith(CLAIM)})
+                node.claims.adopt(lease.id, claims)
         except AllocationError:
-            self.release(lease_id)
+            self.release(lease.id)
             raise
 
     def release(self, lease_id: str) -> None:
@@ -169,7 +156,7 @@ class LeaseNode:
         if wanted.part is None:
             cpus, devices = self._admit(wanted, request.id)
         else:
-            cpus, devices = self._take_part(wanted, request.id, leases, self.part_of(wanted))
+            cpus, devices = self._take_part(request, leases, self.part_of(wanted))
         memory = self._node.memory
         shares = {} if memory is None else memory.shares(request.id, _CONTAINER)
         return LeaseRecord(
@@ -256,7 +243,7 @@ class LeaseNode:
         return own or CPUSet(), given
 
     def _take_part(
-        self, wanted: Request, uid: str, leases: Iterable[LeaseRecord], part: Part
+        self, request: LeaseRequest, leases: Iterable[LeaseRecord], part: Part
     ) -> tuple[CPUSet, Mapping[str, tuple[str, ...]]]:
         """Return the CPUs and devices of the part, if no lease has any of them.
 
@@ -265,14 +252,15 @@ class LeaseNode:
         """
         _check_part_free(part, leases)
         node = self._node
-        if node.memory is not None and wanted.memory:
+        if node.memory is not None and request.wanted.memory:
             machine = self._site.machine
             mask = BitMask([machine.position(numa_id) for numa_id in part.numa_nodes])
-            container = Container(_CONTAINER, memory=((_MEMORY, wanted.memory),))
-            pod = Pod(uid=uid, name=id_words(uid), namespace=_LEASE, containers=(container,))
+            container = Container(_CONTAINER, memory=((_MEMORY, request.wanted.memory),))
+            pod = Pod(uid=request.id, name=id_words(request.id), namespace=_LEASE, containers=(container,))
             node.memory.allocate(pod, container, TopologyHint(mask, True))
-        self._adopt(uid, part.cpus, part.devices, {})
-        return part.cpus, part.devices
+        devices = dict(part.devices)
+        self.adopt(LeaseRecord(request.id, request.name, request.holder, cpus=part.cpus, devices=devices))
+        return part.cpus, devices
 
     def _numa_nodes(
         self, cpus: CPUSet, shares: Mapping[str, Mapping[int, int]], devices: Mapping[str, tuple[str, ...]]
@@ -281,20 +269,15 @@ class LeaseNode:
         machine = self._site.machine
         nodes = set(ids_of(overlapping(machine.node_cpus, int(cpus)), machine.numa_node_ids))
         nodes |= {numa_id for taken in shares.values() for numa_id, size in taken.items() if size}
-        return tuple(sorted(nodes or self._near(devices)))
-
-    def _near(self, devices: Mapping[str, tuple[str, ...]]) -> set[int]:
-        """Return the nodes that some devices are near to."""
-        known = self._node.claims
-        near: Mapping[str, tuple[int, ...] | None] = {}
-        if known is not None:
-            near = {str(one): nodes[:1] for one, nodes in known.near.items()}
-        found: set[int] = set()
+        if nodes:
+            return tuple(sorted(nodes))
+        claimed = self._node.claims.near if self._node.claims is not None else {}
+        near: dict[str, tuple[int, ...] | None] = {str(one): places[:1] for one, places in claimed.items()}
         for resource, ids in devices.items():
-            is_claim = resource.startswith(CLAIM)
-            places = near if is_claim else {one.id: one.numa_nodes for one in self._inventory[resource]}
-            found.update(*(places.get(identity) or () for identity in ids))
-        return found
+            listed = () if resource.startswith(CLAIM) else self._inventory[resource]
+            places = {one.id: one.numa_nodes for one in listed} if listed else near
+            nodes.update(*(places.get(identity) or () for identity in ids))
+        return tuple(sorted(nodes))
 
 
 def node_of(site: Site, version: KubeletVersion) -> LeaseNode:

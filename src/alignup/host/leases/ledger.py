@@ -107,7 +107,10 @@ class Ledger:
         notices = []
         there = self._site.machine.cpus
         for lease in leases:
-            self._know_devices(lease)
+            for resource, ids in lease.devices.items():
+                known = self._node.inventory.get(resource, ())
+                if not (resource.startswith(CLAIM) or {one.id for one in known}.issuperset(ids)):
+                    self.update(resource, self._with_unhealthy(resource, known, ids), has_preferences=False)
             missing = lease.cpus - CPUSet.from_int(there)
             if missing:
                 notices.append(f"lease {lease.name!r} has CPUs {missing}, which this machine lacks now")
@@ -279,16 +282,6 @@ class Ledger:
         """Return a machine with the devices of now, as if all of them were well."""
         well = {name: [replace(one, healthy=True) for one in some] for name, some in self._node.inventory.items()}
         return replace(self._site_with(well), machine=machine)
-
-    def _know_devices(self, lease: LeaseRecord) -> None:
-        """Make the devices of a lease known, as unhealthy ones, where they are not yet."""
-        for resource, ids in lease.devices.items():
-            if resource.startswith(CLAIM):
-                continue
-            there = self._node.inventory.get(resource, ())
-            known = self._with_unhealthy(resource, there, ids)
-            if len(known) > len(there):
-                self.update(resource, known, has_preferences=False)
 
     def _with_unhealthy(self, resource: str, devices: Sequence[Device], held: Iterable[str]) -> tuple[Device, ...]:
         """Return devices and, as unhealthy ones near the NUMA nodes that are known, those held that are not listed."""
