@@ -46,7 +46,10 @@ class Totals:
     """
 
     def __init__(self, nodes: Sequence[Node]) -> None:
-        found = [_counted(node_limits(node.machine, node.config, _device_counts(node)).allocatable) for node in nodes]
+        found = []
+        for node in nodes:
+            devices = {name: (pool.ledger.free | pool.ledger.given).bit_count() for name, pool in node.pools.items()}
+            found.append(_counted(node_limits(node.machine, node.config, devices).allocatable))
         self.resources = tuple(sorted({name for one in found for name in one}))
         self._numbers = {name: number for number, name in enumerate(self.resources)}
         self.allocatable = np.zeros((len(nodes), len(self.resources)), np.int64)
@@ -164,11 +167,6 @@ def _counted(amounts: Mapping[str, int]) -> dict[str, int]:
         for name, amount in amounts.items()
         if name == "cpu" or is_pinned_memory(name) or (is_device(name) and name != "pods")
     }
-
-
-def _device_counts(node: Node) -> dict[str, int]:
-    """Return how many devices of each resource are free or given."""
-    return {name: (pool.ledger.free | pool.ledger.given).bit_count() for name, pool in node.pools.items()}
 
 
 _MILLI: Final = 1000

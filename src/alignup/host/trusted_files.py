@@ -89,9 +89,7 @@ def check_trusted(path: Path, what: str, hint: str = "") -> None:
 
 def _others_may_write(found: os.stat_result) -> bool:
     """Return whether users other than root and this one may write to a file or folder."""
-    if found.st_mode & stat.S_IWOTH:
-        return True
-    return bool(found.st_mode & stat.S_IWGRP) and not _is_private_group(found.st_gid)
+    return bool(found.st_mode & stat.S_IWOTH or (found.st_mode & stat.S_IWGRP and not _is_private_group(found.st_gid)))
 
 
 def _is_private_group(gid: int) -> bool:

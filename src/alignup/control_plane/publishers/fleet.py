@@ -487,9 +487,6 @@ class Fleet:
         path = api_client.object_path(api_client.NODES, node.name, "status")
         await self._api.request("PATCH", path, {"status": node.node_status(api_client.now())})
 
-    async def _renew_lease(self, node: FleetNode) -> None:
-        await self._api.request("PATCH", api_client.object_path(_LEASES, node.name), {"spec": _lease(node.name)})
-
     async def _renew_leases(self, tasks: asyncio.TaskGroup) -> None:
         """Renew all leases, evenly over the time between two renewals.
 
@@ -506,7 +503,8 @@ class Fleet:
 
     async def _renew(self, node: FleetNode, *, with_status: bool) -> None:
         async with self._lease_slots:
-            await self._try(lambda: self._renew_lease(node))
+            lease = api_client.object_path(_LEASES, node.name)
+            await self._try(lambda: self._api.request("PATCH", lease, {"spec": _lease(node.name)}))
             if with_status:
                 await self._try(lambda: self._renew_status(node))
         self._renewing.discard(node.name)

@@ -42,10 +42,6 @@ _TERM_SECONDS: Final = 0.05
 _MOST_TOLD: Final = 10_000
 
 
-def _decoded(read: Callable[[object, str], object], data: msgspec.Raw) -> Any:
-    return read(decode_json(data, "an object"), "it")
-
-
 class Extender:
     """Everything but HTTP.
 
@@ -96,12 +92,16 @@ class Extender:
             lambda one: state.report_gone(one.name),
         )
         follow = partial(Follower, api, clock=clock)
+
+        def decoder(read: Callable[[object, str], object]) -> Callable[[msgspec.Raw], Any]:
+            return lambda data: read(decode_json(data, "an object"), "it")
+
         self.followers: tuple[Follower[Any], ...] = (
             follow(api_client.NODES, objects.decode_node, nodes),
             follow(api_client.PODS, self._decode, pods, query=BOUND_PODS),
             follow(api_client.TOPOLOGIES, decode_report, reports),
             *(
-                follow(f"{api_client.CLAIMS}/{kind}", partial(_decoded, read), sink, is_optional=True)
+                follow(f"{api_client.CLAIMS}/{kind}", decoder(read), sink, is_optional=True)
                 for kind, read, sink in (
                     ("resourceslices", read_slice, state.claims.slices),
                     ("deviceclasses", read_class, state.claims.classes),
@@ -178,7 +178,16 @@ class Extender:
                     if not self.answers.admits(pod, binding.node):
                         return f"NUMA: node {binding.node} can no longer take the pod"
                     self.state.assume(replace(pod, node=binding.node), self.clock())
-                await self._send(binding)
+                body = {
+                    "apiVersion": "v1",
+                    "kind": "Binding",
+                    "metadata": {"name": binding.name, "namespace": binding.namespace, "uid": binding.uid},
+                    "target": {"apiVersion": "v1", "kind": "Node", "name": binding.node},
+                }
+                path = api_client.pod_path(binding.namespace, binding.name, api_client.BINDING)
+                # that of a leader ends before another one can have listed what is bound
+                seconds = None if self._leader is None else self._leader.terms.lease - self._leader.terms.renew
+                await self.api.request("POST", path, body, seconds=seconds)
                 self.state.assumed_rightly(binding.uid, self.clock())
             except api_client.ApiError as error:
                 return await self._after(binding, error)
@@ -196,18 +205,6 @@ class Extender:
             return str(error)
         self.state.pod_seen(found, self.clock())
         return "" if found.node == binding.node else str(error)
-
-    async def _send(self, binding: Binding) -> None:
-        body = {
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": {"name": binding.name, "namespace": binding.namespace, "uid": binding.uid},
-            "target": {"apiVersion": "v1", "kind": "Node", "name": binding.node},
-        }
-        path = api_client.pod_path(binding.namespace, binding.name, api_client.BINDING)
-        # that of a leader ends before another one can have listed what is bound
-        seconds = None if self._leader is None else self._leader.terms.lease - self._leader.terms.renew
-        await self.api.request("POST", path, body, seconds=seconds)
 
     async def _fetch(self, binding: Binding) -> objects.WatchedPod:
         return self._decode(await self.api.request("GET", api_client.pod_path(binding.namespace, binding.name)))

@@ -182,7 +182,8 @@ def cpu_numbers(tree: KernelTree) -> tuple[int, int]:
             present |= 1 << int(matched[1])
     listed = number_list(tree.read(f"{CPU_FOLDER}/online"))
     if not present:
-        return listed or _cpuinfo_processors(tree), 0
+        numbers = map(int, _PROCESSOR.findall(tree.read("proc/cpuinfo") or "")) if not listed else ()
+        return listed or bit_set(number for number in numbers if number < CPU_LIMIT), 0
     online = present & listed if listed else _online_one_by_one(tree, present)
     return online, present & ~online
 
@@ -194,12 +195,6 @@ def _online_one_by_one(tree: KernelTree, present: int) -> int:
         if first_number(tree.read(f"{CPU_FOLDER}/cpu{cpu}/online")) == 0:
             online ^= 1 << cpu
     return online
-
-
-def _cpuinfo_processors(tree: KernelTree) -> int:
-    """Return the CPUs that `proc/cpuinfo` has a record of."""
-    numbers = set(map(int, _PROCESSOR.findall(tree.read("proc/cpuinfo") or "")))
-    return bit_set(number for number in numbers if number < CPU_LIMIT)
 
 
 def siblings(tree: KernelTree, folder: str, *names: str) -> int | None:
@@ -384,15 +379,12 @@ def pci_devices(tree: KernelTree, ids: Sequence[int], node_cpus: Sequence[int]) 
     """
     found = (
         _device(tree, address, ids, node_cpus)
-        for address in sorted(filter(_ADDRESS.fullmatch, tree.names(PCI_FOLDER)), key=_order)
+        # domains of four digits before longer ones
+        for address in sorted(
+            filter(_ADDRESS.fullmatch, tree.names(PCI_FOLDER)), key=lambda one: (int(one.partition(":")[0], 16), one)
+        )
     )
     return tuple(device for device in found if device)
-
-
-def _order(address: str) -> tuple[int, str]:
-    """Return a key that sorts domains of four digits before longer ones."""
-    domain, _, rest = address.partition(":")
-    return int(domain, 16), rest
 
 
 def _device(tree: KernelTree, address: str, ids: Sequence[int], node_cpus: Sequence[int]) -> PciDevice | None:
