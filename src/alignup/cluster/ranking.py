@@ -92,7 +92,7 @@ def rank(cluster: Cluster, pod: Pod, answer: Evaluation, fit: Fit, *, require_dr
         require_dra_alignment: refuse nodes where the devices of the pod's claims would not meet its CPUs and memory;
             else the others come first.
     """
-    shortages = fit.shortages(pod, len(cluster))
+    shortages = [found[0] if found else None for found in fit.shortages(pod)]
     best = [index for index in answer.best().tolist() if shortages[index] is None]
     rows = cluster.rows
     own = pod_policy(pod) is not None  # which a pod may bring to a node that has none

@@ -345,7 +345,12 @@ class Simulation:
             self._end_pods(event.time, meter)
             meter.advance(event.time)
             if isinstance(event, Removal):
-                self._remove(event.uid, event.time, known)
+                if event.uid in self._where:
+                    self._take_away(event.uid)
+                elif event.uid in self._waiting:
+                    self._waited.append(event.time - self._waiting.pop(event.uid)[0].time)
+                elif event.uid not in known:  # one that was not placed has nothing to take away
+                    raise InputError.at("the trace", "the uid of a pod that has come", event.uid)
                 self._look_again(event.time)
             else:
                 if event.pod.uid in self._where:
@@ -433,15 +438,6 @@ class Simulation:
     def _will_end(self, event: Arrival, time: float) -> None:
         if event.duration is not None:
             heapq.heappush(self._ends, (time + event.duration, event.pod.uid))
-
-    def _remove(self, uid: str, time: float, known: set[str]) -> None:
-        """Remove a pod; one that was not placed has nothing to take away."""
-        if uid in self._where:
-            self._take_away(uid)
-        elif uid in self._waiting:
-            self._waited.append(time - self._waiting.pop(uid)[0].time)
-        elif uid not in known:
-            raise InputError.at("the trace", "the uid of a pod that has come", uid)
 
     def _take_away(self, uid: str) -> None:
         index, request = self._where.pop(uid)

@@ -217,7 +217,9 @@ def _read_members(
             if member.size < 0 or member.offset <= last:
                 raise tarfile.ReadError("a member does not come after the one before it")
             last = member.offset
-            name = _from_root(member.name, tops)
+            name = member.name.removeprefix("./")
+            first, _, rest = name.partition("/")
+            name = name if first in tops else rest
             if member.issym() and keeps_link(name):
                 read.links[name] = member.linkname
             elif member.isreg() and (most := most_bytes(name)) is not None:
@@ -225,10 +227,3 @@ def _read_members(
                     raise tarfile.ReadError(f"{name} is larger than such a file can be")
                 read.files[name] = data[member.offset_data : member.offset_data + member.size]
     return read
-
-
-def _from_root(name: str, tops: Collection[str]) -> str:
-    """Return the path from the root: what follows a first folder that is none of `tops`."""
-    name = name.removeprefix("./")
-    first, _, rest = name.partition("/")
-    return name if first in tops else rest

@@ -239,7 +239,12 @@ class Answers:
             return ""
         numbers = self.state.view.numbers(names)
         uncertain = self.state.uncertain
-        for pod in self._kinds_of_waiting(now):
+        # a scheduler asks for every pod again within minutes; one that it does not ask for is gone
+        for uid in [uid for uid, (_, since) in self.waiting.items() if since < now - _ASKED_WITHIN]:
+            del self.waiting[uid]
+        # copies share their requests: what lets one in lets in the others
+        kinds = {id(pod.pod.all_containers): pod for pod, _ in self.waiting.values()}
+        for pod in list(kinds.values())[:_MOST_KINDS]:
             try:
                 admitted = self.state.view.judge(pod.pod, self.state.strategy).admitted[numbers]
             except InputError:
@@ -253,15 +258,6 @@ class Answers:
         """Forget a pod that is bound or gone."""
         self.waiting.pop(uid, None)
         self.asked.pop(uid, None)
-
-    def _kinds_of_waiting(self, now: float) -> list[WatchedPod]:
-        """Return one waiting pod of each kind: copies share their requests, and what lets one in lets in the others.
-
-        A scheduler asks for every pod again within minutes; one that it does not ask for is gone.
-        """
-        for uid in [uid for uid, (_, since) in self.waiting.items() if since < now - _ASKED_WITHIN]:
-            del self.waiting[uid]
-        return list({id(pod.pod.all_containers): pod for pod, _ in self.waiting.values()}.values())[:_MOST_KINDS]
 
     def _judge(self, pod: WatchedPod) -> Evaluation:
         """Return what all nodes say to a pod; a scheduler asks twice for each, mostly with no change between."""

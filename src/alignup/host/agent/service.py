@@ -469,18 +469,15 @@ class PluginDevices(PluginCalls):
             start = loop.time()
             resource = next(iter(self._reports))
             try:
-                self._take_over(resource, self._reports.pop(resource), ledger)
+                self._resources.add(resource)
+                placed = near_cpu_nodes(self._machine, {resource: self._reports.pop(resource)})[resource]
+                ledger.update(resource, placed, has_preferences=self._plugins.has_preferences(resource))
                 service.changed()
             except AlignupError as error:
                 _LOG.warning("the devices of %s were not taken over: %s", resource, error)
             self._timer = loop.call_later(max(_PAUSE, 4 * (loop.time() - start)), take_over)
 
         self._plugins.listen(lambda *report: loop.call_soon_threadsafe(reported, *report))
-
-    def _take_over(self, resource: str, devices: tuple[Device, ...], ledger: Ledger) -> None:
-        self._resources.add(resource)
-        placed = near_cpu_nodes(self._machine, {resource: devices})[resource]
-        ledger.update(resource, placed, has_preferences=self._plugins.has_preferences(resource))
 
     def has(self, resource: str) -> bool:
         """See `PluginCalls`."""

@@ -182,7 +182,7 @@ class AgentSource:
         """Connect and send a message, which an agent that runs takes at once.
 
         Raises:
-            InputError: it is not taken.
+            InputError: it is not taken, or a user who is neither root nor this one serves a socket that nobody named.
             OSError: the agent is not there, or the time is over.
         """
         soon = time.monotonic() + self._patience
@@ -193,22 +193,15 @@ class AgentSource:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIME.pack(int(left), int(left % 1 * 1e6)))
             connection.connect(str(self._path))
             _limit(connection, min(end, soon))
-            self._check_server(connection)
+            _, self._server = peer(connection)
+            if not self._is_named and self._server not in {0, os.geteuid()}:
+                trouble = f"the agent at {self._path} is not trusted: user {self._server} serves it; {_NAME_IT}"
+                raise InputError(trouble)
             connection.sendall(message)
         except TimeoutError:
             if soon > end:
                 raise
             raise self._missing(f"took no request within {self._patience:g} s") from None
-
-    def _check_server(self, connection: socket.socket) -> None:
-        """Look who serves the socket.
-
-        Raises:
-            InputError: another user than root or this one, and the caller did not name the socket.
-        """
-        _, self._server = peer(connection)
-        if not self._is_named and self._server not in {0, os.geteuid()}:
-            raise InputError(f"the agent at {self._path} is not trusted: user {self._server} serves it; {_NAME_IT}")
 
     def _say_if_silent(self, connection: socket.socket, end: float) -> None:
         """Say at a terminal what is waited for if no answer comes soon.

@@ -42,11 +42,12 @@ def topology_object(name: str, node: Node, pods: Iterable[Any] | None = None) ->
     config = node.config
     policy, scope = config.topology_manager_policy, config.topology_manager_scope
     level = "PodLevel" if scope == "pod" else "ContainerLevel"
-    attributes = {
-        "topologyManagerPolicy": policy,
-        "topologyManagerScope": scope,
-        **_signature(node.pods if pods is None else pods),
-    }
+    attributes = {"topologyManagerPolicy": policy, "topologyManagerScope": scope}
+    known = node.pods if pods is None else pods
+    try:  # by the fingerprint schedulers tell of which pods an object knows
+        attributes |= {ATTRIBUTE: fingerprint((pod.namespace, pod.name) for pod in known), METHOD_ATTRIBUTE: METHOD}
+    except InputError as error:
+        warn(f"the object has no fingerprint of its pods, which schedulers compare: {error}")
     return {
         "apiVersion": "topology.node.k8s.io/v1alpha2",
         "kind": "NodeResourceTopology",
@@ -55,15 +56,6 @@ def topology_object(name: str, node: Node, pods: Iterable[Any] | None = None) ->
         "attributes": [{"name": key, "value": value} for key, value in attributes.items()],
         "zones": list(_zones(node)),
     }
-
-
-def _signature(pods: Iterable[Any]) -> dict[str, str]:
-    """Return the attributes of the fingerprint, by which schedulers tell of which pods an object knows."""
-    try:
-        return {ATTRIBUTE: fingerprint((pod.namespace, pod.name) for pod in pods), METHOD_ATTRIBUTE: METHOD}
-    except InputError as error:
-        warn(f"the object has no fingerprint of its pods, which schedulers compare: {error}")
-        return {}
 
 
 def _zones(node: Node) -> Iterator[dict[str, Any]]:

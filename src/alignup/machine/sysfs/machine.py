@@ -35,12 +35,6 @@ def read_sysfs(root: str | os.PathLike[str] = "/") -> Machine:
     return describe(DirectoryTree(root))
 
 
-def _hint(tree: KernelTree) -> str:
-    """Return what probably went wrong where a tree describes no CPU."""
-    inside = next((name for name in ("devices", "system", "cpu") if tree.names(name)), "")
-    return f"; {inside} lies at its top, so a folder above it is probably meant" if inside else ""
-
-
 def describe(tree: KernelTree) -> Machine:
     """Return the machine that the files in `tree` describe.
 
@@ -53,7 +47,9 @@ def describe(tree: KernelTree) -> Machine:
     online, offline = cpu_numbers(tree)
     if not online:
         missing = "kernel files that describe CPUs, such as sys/devices/system/cpu/cpu0,"
-        raise InputError(f"no {missing} at {tree.source}{_hint(tree)}")
+        inside = next((name for name in ("devices", "system", "cpu") if tree.names(name)), "")
+        hint = f"; {inside} lies at its top, so a folder above it is probably meant" if inside else ""
+        raise InputError(f"no {missing} at {tree.source}{hint}")
     count = online.bit_count()
     if count > CPU_COUNT_LIMIT:
         raise InputError(f"{count} CPUs that are online are more than the {CPU_COUNT_LIMIT} supported at {tree.source}")
