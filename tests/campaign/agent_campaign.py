@@ -316,9 +316,9 @@ def claiming(campaign, number, seconds, plugins):
         wishes = {"cpus": chance.randrange(1, 60), "memory": chance.choice([0, 1 << 30])}
         if plugins and chance.random() < 0.3:
             wishes["devices"] = {NIC: chance.randrange(1, 4)}
-        claim = LeaseRequest(make_request(**wishes), me, command="campaign", name=f"c{number}")
+        request = LeaseRequest(make_request(**wishes), me, command="campaign", name=f"c{number}")
         try:
-            lease = source.acquire(claim, chance.choice([None, 2.0])).lease
+            lease = source.acquire(request, chance.choice([None, 2.0])).lease
         except AllocationError:
             time.sleep(0.01)
             continue
@@ -358,9 +358,9 @@ def all_free(campaign):
         time.sleep(0.05)
     if left:
         campaign.wrong(f"leaked: {left}")
-    claim = LeaseRequest(make_request(cpus=224), identify(os.getpid()), command="", name="all")
+    request = LeaseRequest(make_request(cpus=224), identify(os.getpid()), command="", name="all")
     try:
-        source.give_back(source.acquire(claim, 10.0).lease)
+        source.give_back(source.acquire(request, 10.0).lease)
     except AlignupError as error:
         campaign.wrong(f"not all can be had at the end: {error}")
 
@@ -378,11 +378,11 @@ def commanding(campaign, seconds):
     while time.monotonic() < end:
         go, said = os.pipe(), os.pipe()
         command, keeper = forked(leaving_a_daemon, go, said), forked(time.sleep, LONG)
-        claim = LeaseRequest(
+        request = LeaseRequest(
             make_request(cpus=1), identify(command), command="daemon", name="d", keeper=identify(keeper)
         )
         try:
-            lease = source.acquire(claim, 5.0).lease
+            lease = source.acquire(request, 5.0).lease
         except AllocationError:
             lease = None
         os.write(go[1], b"x")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from alignup.cluster.cluster import AMOUNTS_ONLY, Cluster
 from alignup.cluster.node_totals import Totals, demand_key
 from alignup.errors import AlignupError, InputError
+from alignup.machine.bits import union
 from alignup.records import Record, field
 
 if TYPE_CHECKING:
@@ -272,9 +273,7 @@ def _numa_nodes(node: Node, admission: Admission) -> tuple[int, ...]:
 
 def _width(node: Node, pod: Pod) -> int:
     """Return on how many NUMA nodes a pod holds what it has; where it holds nothing, all of them."""
-    held = 0
-    for container in pod.all_containers:
-        held |= node.numa_nodes(pod.uid, container.name)
+    held = union(node.numa_nodes(pod.uid, container.name) for container in pod.all_containers)
     return held.bit_count() or len(node.machine.numa_nodes)
 
 

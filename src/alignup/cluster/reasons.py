@@ -201,8 +201,14 @@ def refusal_texts(
         cluster.nodes_with(name, list(amounts), indices, facts[:, place : place + len(amounts)])
         place += len(amounts)
     for name, amounts in columns.items():
-        facts[:, place : place + len(amounts)] = _needs_more(cluster, name, list(amounts), indices)
-        place += len(amounts)
+        # whether it takes more NUMA nodes now than if all that can be given were free
+        free, whole = (
+            np.cumsum(-np.sort(-found[indices], axis=1), axis=1)
+            for found in (cluster.free(name), cluster.allocatable(name))
+        )
+        for amount in amounts:
+            facts[:, place] = (free < amount).sum(axis=1) > (whole < amount).sum(axis=1)
+            place += 1
     asked = [(name, amount) for name, amounts in columns.items() for amount in amounts]
     said: dict[bytes, str] = {}
     texts = []
@@ -221,17 +227,6 @@ def refusal_texts(
             text = said[key] = _text(reason, layouts.kinds[layout], own_policy, by_unit)
         texts.append(_PREFIX + text)
     return texts
-
-
-def _needs_more(
-    cluster: Cluster, name: str, amounts: Sequence[int], indices: npt.NDArray[np.int64]
-) -> npt.NDArray[np.bool_]:
-    """Return for each node and amount whether it takes more NUMA nodes now than if all that can be given were free."""
-    free, whole = (
-        np.cumsum(-np.sort(-found[indices], axis=1), axis=1)
-        for found in (cluster.free(name), cluster.allocatable(name))
-    )
-    return np.stack([(free < amount).sum(axis=1) > (whole < amount).sum(axis=1) for amount in amounts], axis=1)
 
 
 _Fact = tuple[str, int, bool]

@@ -74,9 +74,7 @@ def machine_of_topology(root: Element, where: str) -> Machine:
         raise InputError(f"no objects of type PU at {where}")
     if found.cpus.bit_count() > CPU_COUNT_LIMIT:
         raise InputError(f"{found.cpus.bit_count()} CPUs are more than the {CPU_COUNT_LIMIT} supported at {where}")
-    groups = [core & found.cpus for core in found.cores]
-    groups += [1 << cpu for cpu in bit_numbers(found.cpus & ~union(groups))]  # a CPU in no core is one of its own
-    cores = make_cores(groups, number_groups(found.packages), found.l3_groups)
+    cores = make_cores(_core_groups(found), number_groups(found.packages), found.l3_groups)
     if not found.nodes:
         found.nodes.append((0, found.cpus, top))
     in_document = [numa_id for numa_id, _, _ in found.nodes]
@@ -167,6 +165,12 @@ def _number(text: str | None) -> int | None:
     if not text or len(text) > _MOST_DIGITS or not (text.isascii() and text.isdigit()):
         return None
     return int(text) if int(text) < (1 << 31) else None
+
+
+def _core_groups(found: _Found) -> list[int]:
+    """Return the CPUs of each core; a CPU in no core is one of its own."""
+    groups = [core & found.cpus for core in found.cores]
+    return groups + [1 << cpu for cpu in bit_numbers(found.cpus & ~union(groups))]
 
 
 def _owned_cpus(found: _Found) -> list[int]:

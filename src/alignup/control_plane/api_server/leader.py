@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from random import Random
 from typing import Final
@@ -114,9 +113,16 @@ class Leader:
         finally:
             if self.leads:
                 self._renewed = float("-inf")
-                with suppress(TimeoutError):
+                try:
                     async with asyncio.timeout(self.terms.retry):
-                        await self._release()
+                        found = await self._get()
+                        if found.spec.holder_identity == self.identity:  # write that it is free
+                            free = _Spec("", 1, None, now(precise=True), found.spec.lease_transitions)
+                            await self._put(free, found.metadata.resource_version)
+                except TimeoutError:
+                    pass
+                except AlignupError as error:
+                    self._api.complain(f"lease {self._name}: {error}")
 
     async def _try(self) -> None:
         """Take or renew the lease if that is allowed.
@@ -156,16 +162,6 @@ class Leader:
             await self._api.request("PUT" if version else "POST", path, body)
             return True
         return False
-
-    async def _release(self) -> None:
-        """Write that the lease is free."""
-        try:
-            found = await self._get()
-            if found.spec.holder_identity == self.identity:
-                spec = _Spec("", 1, None, now(precise=True), found.spec.lease_transitions)
-                await self._put(spec, found.metadata.resource_version)
-        except AlignupError as error:
-            self._api.complain(f"lease {self._name}: {error}")
 
 
 async def label_leader(api: Api, namespace: str, name: str) -> None:

@@ -160,7 +160,9 @@ class Agent:
             stack.push_async_callback(server.stop)
             if options.replaces_own_files:
                 self._take_from_own_files(ledger, journal, service)
-            self._heed_signals()
+            if threading.current_thread() is threading.main_thread():
+                for number in (signal.SIGTERM, signal.SIGINT):
+                    self._loop.add_signal_handler(number, self._end.set)
             stack.callback(asyncio.create_task(self._look_after_file(ledger, journal, service)).cancel)
             asyncio.get_running_loop().call_later(_GRACE, service.drop_waiters)
             _LOG.info("serving %s with %s", options.socket, counted(len(ledger.leases), "lease"))
@@ -230,13 +232,6 @@ class Agent:
         _LOG.critical("%s", trouble)
         self._status = 1
         self._end.set()
-
-    def _heed_signals(self) -> None:
-        if threading.current_thread() is not threading.main_thread():
-            return
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._end.set)
 
     def _cgroups(self) -> Cgroups | None:
         """Return what makes cgroups; None, with a sentence in the log, if there is nowhere to make them.

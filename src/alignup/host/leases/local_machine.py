@@ -7,7 +7,6 @@ machine is the one at hand, and how leases of it are told from those of another.
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -125,13 +124,10 @@ def load_site(
         ask = "if there" if all_resources else "if missing"
     loaded = load_with_devices(source, devices=devices, selectors=selectors, nvidia=ask, near_cpus=True, tell=tell)
     machine = loaded.machine.disjoint()
-    cut = reachable(machine, int(CPUSet(os.sched_getaffinity(0))), _allowed_memory_nodes()) if is_here else machine
+    cut = reachable(machine) if is_here else machine
     return Site(
         machine=cut,
-        identity=MachineIdentity(
-            fingerprint(machine, is_here=is_here),
-            f"{machine.cpu_count} CPUs, {counted(len(machine.numa_nodes), 'NUMA node')}",
-        ),
+        identity=MachineIdentity(fingerprint(machine, is_here=is_here), _description(machine)),
         is_here=is_here,
         inventory=loaded.devices if all_resources else _of_resources(loaded.devices, wanted),
         preferred_sets=loaded.preferred_sets,
@@ -155,19 +151,24 @@ def _of_resources(inventory: Mapping[str, Sequence[Device]], wanted: Iterable[st
     return {resource: inventory[resource] for resource in wanted}
 
 
-def reachable(machine: Machine, cpus: int, memory_nodes: int) -> Machine:
+def reachable(machine: Machine, cpus: int | None = None, memory_nodes: int | None = None) -> Machine:
     """Return the machine with only the CPUs and memory that this process may use.
 
     A container, a batch system or `taskset` can allow a process less than there is.
 
     Args:
         machine: the machine that this process runs on.
-        cpus: bit set of the allowed CPUs.
-        memory_nodes: bit set of the kernel's ids of the nodes with allowed memory.
+        cpus: bit set of the allowed CPUs; None: what the kernel says.
+        memory_nodes: bit set of the kernel's ids of the nodes with allowed memory; None: what the kernel
+            says.
 
     Raises:
         InputError: no CPU is left.
     """
+    if cpus is None:
+        cpus = int(CPUSet(os.sched_getaffinity(0)))
+    if memory_nodes is None:
+        memory_nodes = _allowed_memory_nodes()
     if not machine.cpus & cpus:
         raise InputError(f"this process may use CPUs {CPUSet.from_int(cpus)} only, and none of them is in a NUMA node")
     if not machine.cpus & ~cpus and all(memory_nodes >> node.id & 1 for node in machine.numa_nodes):
@@ -184,10 +185,13 @@ def _cut(node: NumaNode, cpus: int, memory_nodes: int) -> NumaNode:
 
 def _allowed_memory_nodes(status: str = "/proc/self/status") -> int:
     """Return the bit set of the nodes that this process may have memory of; all if the kernel says nothing."""
-    with suppress(OSError):
-        for line in Path(status).read_text("utf-8", "replace").splitlines():
-            if line.startswith(_MEMORY_NODES):
-                return int(CPUSet.parse(line.removeprefix(_MEMORY_NODES), _MEMORY_NODES))
+    try:
+        lines = Path(status).read_text("utf-8", "replace").splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        if line.startswith(_MEMORY_NODES):
+            return int(CPUSet.parse(line.removeprefix(_MEMORY_NODES), _MEMORY_NODES))
     return -1
 
 
@@ -205,3 +209,7 @@ def fingerprint(machine: Machine, *, is_here: bool) -> str:
     nodes = zip(machine.numa_nodes, machine.node_cpus, strict=True)
     text = " ".join(f"{node.id}:{cpus:x}:{0 if is_here else node.memory}" for node, cpus in nodes)
     return f"nodes {zlib.crc32(text.encode()):08x}"
+
+
+def _description(machine: Machine) -> str:
+    return f"{machine.cpu_count} CPUs, {counted(len(machine.numa_nodes), 'NUMA node')}"

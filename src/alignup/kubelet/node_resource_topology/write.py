@@ -64,10 +64,8 @@ def _zones(node: Node) -> Iterator[dict[str, Any]]:
     for position, numa_id in enumerate(ids):
         zone: dict[str, Any] = {"name": f"node-{numa_id}", "type": "Node"}
         if distances is not None:
-            zone["costs"] = [
-                {"name": f"node-{other}", "value": distance}
-                for other, distance in zip(ids, distances[position], strict=True)
-            ]
+            costs = zip(ids, distances[position], strict=True)
+            zone["costs"] = [{"name": f"node-{other}", "value": distance} for other, distance in costs]
         zone["resources"] = [
             {"name": resource, "capacity": str(there), "allocatable": str(given), "available": str(free)}
             for resource, there, given, free in _amounts(node, position)

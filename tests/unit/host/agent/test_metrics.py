@@ -31,7 +31,7 @@ def ends_soon(monkeypatch):
     monkeypatch.setattr(BaseServer.serve_forever, "__defaults__", (0.02,))
 
 
-def claim(**wishes):
+def request_for(**wishes):
     return LeaseRequest(make_request(**wishes), identify(1), command="", name="x")
 
 
@@ -60,9 +60,9 @@ def read(path):
 def test_what_is_free_and_held_and_decided():
     with short_folder() as folder, running_agent(folder, metrics=str(folder / "m.sock")):
         source = client(folder)
-        source.acquire(claim(cpus=3, memory="1Gi", devices={leasing.GPU: 1}), 1.0)
+        source.acquire(request_for(cpus=3, memory="1Gi", devices={leasing.GPU: 1}), 1.0)
         with pytest.raises(AllocationError):
-            source.acquire(claim(cpus=16))
+            source.acquire(request_for(cpus=16))
         found = read(folder / "m.sock")
     assert found["alignup_agent_free", "0", "cpu"] == 5
     assert found["alignup_agent_held", "0", "cpu"] == 3

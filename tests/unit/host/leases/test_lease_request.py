@@ -1,4 +1,4 @@
-"""A claim says what kinds of things it is about, and has its place in the queue."""
+"""A request says what kinds of things it is about, and has its place in the queue."""
 
 from __future__ import annotations
 

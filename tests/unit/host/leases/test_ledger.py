@@ -335,13 +335,13 @@ class WithPluginsAndAQueue(RuleBasedStateMachine):
         self.number = 0
         self.ledger.update(NIC, NICS, has_preferences=False)
 
-    def trial(self, claim):
+    def trial(self, request):
         try:
-            found = self.ledger.ask(claim)
+            found = self.ledger.ask(request)
         except (AllocationError, InputError):
             return False
-        self.given[claim.id] = self.ledger.keep(found.id)
-        self.waiting.pop(claim.id, None)
+        self.given[request.id] = self.ledger.keep(found.id)
+        self.waiting.pop(request.id, None)
         return True
 
     @rule(
@@ -352,12 +352,12 @@ class WithPluginsAndAQueue(RuleBasedStateMachine):
     )
     def ask(self, cpus, memory, nics, waits):
         self.number += 1
-        claim = asked(f"{self.number:016}", cpus=cpus, memory=memory, devices={NIC: nics} if nics else {})
-        claim = replace(claim, holder=msgspec.structs.replace(ME, pid=70_000 + self.number))
-        if not self.trial(claim) and waits:
+        request = asked(f"{self.number:016}", cpus=cpus, memory=memory, devices={NIC: nics} if nics else {})
+        request = replace(request, holder=msgspec.structs.replace(ME, pid=70_000 + self.number))
+        if not self.trial(request) and waits:
             with suppress(AllocationError, InputError):
-                self.ledger.join(claim)
-                self.waiting[claim.id] = claim
+                self.ledger.join(request)
+                self.waiting[request.id] = request
 
     @rule(healthy=st.dictionaries(st.sampled_from([nic.id for nic in NICS]), st.booleans()))
     def report(self, healthy):
@@ -398,9 +398,9 @@ TestWithPluginsAndAQueue.settings = settings(examples(100), stateful_step_count=
 
 
 def waiting_for(books, lease_id, *, above=(), uid=ANN, **wishes):
-    claim = replace(asked(lease_id, uid, **wishes), ancestors=tuple((one.pid, one.start_time) for one in above))
-    books.join(claim)
-    return claim
+    request = replace(asked(lease_id, uid, **wishes), ancestors=tuple((one.pid, one.start_time) for one in above))
+    books.join(request)
+    return request
 
 
 def held_by(books, lease_id, process, uid=ANN, **wishes):

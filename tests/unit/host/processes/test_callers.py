@@ -345,9 +345,9 @@ def test_an_agent_in_a_container_does_not_see_who_is_outside(folder):
     with container(
         *(sys.executable, "-m", "alignup", *words, "--socket", str(folder / "agent.sock")), stderr=subprocess.DEVNULL
     ):
-        claim = LeaseRequest(make_request(cpus=1), identify(os.getpid()), command="", name="x")
+        request = LeaseRequest(make_request(cpus=1), identify(os.getpid()), command="", name="x")
         with pytest.raises(InputError, match=r"got pid \d+ of another container or host"):
-            client(folder).acquire(claim)
+            client(folder).acquire(request)
 
 
 def test_another_host_is_not_seen(folder):
