@@ -22,15 +22,7 @@ from alignup.control_plane.api_server import api_client
 from alignup.control_plane.api_server.objects import PodObject, PodReader, decode_pod
 from alignup.control_plane.api_server.watch import Backoff, Follower, list_objects
 from alignup.errors import AlignupError, InputError, errors_at, warn
-from alignup.kubelet.node_resource_topology.report import (
-    Description,
-    Holdings,
-    annotations_of,
-    decode_holdings,
-    decode_report,
-    holdings_of,
-    restored_node,
-)
+from alignup.kubelet.node_resource_topology import report as reports
 from alignup.kubelet.node_resource_topology.write import topology_object
 from alignup.kubelet.pod_resources import Allocatable, ContainerResources, PodResources
 from alignup.kubernetes.node_fit import node_limits
@@ -81,13 +73,13 @@ class FleetNode:
             **{resource: len(devices) for resource, devices in node.inventory.items()},
         }
 
-    def restore(self, holdings: Holdings) -> None:
+    def restore(self, holdings: reports.Holdings) -> None:
         """Take over what an earlier process of this fleet reported for the node.
 
         Raises:
             AlignupError: the holdings do not fit the node.
         """
-        self.node = restored_node(self._template, holdings, {})
+        self.node = reports.restored_node(self._template, holdings, {})
 
     def admit(self, pod: Pod) -> Rejection | None:
         """Admit a pod, or say why it is rejected."""
@@ -111,7 +103,7 @@ class FleetNode:
         """Return the NodeResourceTopology object of the node as it is now."""
         found = topology_object(self.name, self.node)
         if with_holdings:
-            found["metadata"]["annotations"] = annotations_of(self.description, self.node)
+            found["metadata"]["annotations"] = reports.annotations_of(self.description, self.node)
         return found
 
     def pod_resources(self) -> tuple[list[PodResources], Allocatable]:
@@ -454,10 +446,10 @@ class Fleet:
         """Take over what a node reported, if it is one of this fleet."""
         name = ""
         try:
-            report = decode_report(item)
+            report = reports.decode_report(item)
             if report.name in self.nodes and report.holdings is not None:
                 name = f" of node {report.name}"
-                self.nodes[report.name].restore(decode_holdings(report.holdings))
+                self.nodes[report.name].restore(reports.decode_holdings(report.holdings))
         except AlignupError as error:
             self._api.complain(f"{'the' if name else 'an'} earlier report{name} is ignored: {error}")
 
@@ -551,7 +543,7 @@ def catalog_nodes(machine: str, count: int) -> list[FleetNode]:
 
 
 def _made(lines: Iterable[tuple[str, str | bytes]]) -> Iterator[FleetNode]:
-    descriptions = Description()
+    descriptions = reports.Description()
     names: set[str] = set()
     for where, line in lines:
         with errors_at(where):
@@ -591,7 +583,7 @@ def make_app(fleet: Fleet) -> web.Application:
         if node is None:
             raise web.HTTPNotFound(text="no such node")
         described = msgspec.Raw(node.description.encode())
-        return _json({"name": node.name, "description": described, "holdings": holdings_of(node.node)})
+        return _json({"name": node.name, "description": described, "holdings": reports.holdings_of(node.node)})
 
     app = web.Application()
     app.router.add_get("/healthz", health)

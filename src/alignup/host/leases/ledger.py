@@ -159,15 +159,15 @@ class Ledger:
             return known
         if self.closed:
             raise AllocationError(self.closed)
-        offered = self._node.resources
         for resource, _ in request.wanted.devices:
+            offered = self._node.resources
             if resource not in offered:
                 there = ", ".join(sorted(offered)) or "none: no device plugin has registered"
                 raise InputError.at("the devices of this machine", f"a resource that it has ({there})", resource)
         ahead = self._queue.ahead_of(request.waiter(), self._now()) if len(self._queue) else []
         name = _free_name(self.users.of(request.uid), request.wanted.name, request.name)
         try:
-            found = self._place(replace(request, name=name))
+            found = self._place(request, name)
         except AllocationError:
             if ahead:
                 raise self._behind(ahead, request.uid) from None
@@ -289,7 +289,7 @@ class Ledger:
         near = {device.id: device.numa_nodes for device in self._node.inventory.get(resource, ()) if missing}
         return (*devices, *(Device(one, near.get(one), healthy=False) for one in sorted(missing)))
 
-    def _place(self, request: LeaseRequest) -> LeaseRecord | Question:
+    def _place(self, request: LeaseRequest, name: str) -> LeaseRecord | Question:
         """Set aside what the node decides on."""
         wanted = request.wanted
         if wanted.memory and self._node.node.memory is None:
@@ -309,7 +309,7 @@ class Ledger:
             self._node.release(lease.id)
             raise AllocationError(excess)
         # None stands for the owner of the ledger, as in a file, which has one user
-        lease = msgspec.structs.replace(lease, uid=None if request.uid == self._owner else request.uid)
+        lease = msgspec.structs.replace(lease, name=name, uid=None if request.uid == self._owner else request.uid)
         self._pending.add(lease.id)
         self._note(lease)
         return lease

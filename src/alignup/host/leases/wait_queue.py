@@ -31,7 +31,7 @@ _T = TypeVar("_T")
 
 
 class Snapshot(Record, eq=False):
-    """The ledger at one moment, as far as it decides who may pass whom."""
+    """The ledger as it is now, as far as it decides who may pass whom; it holds until a lease or a device changes."""
 
     site: Site
     """With the devices of now."""
