@@ -269,15 +269,20 @@ class LeaseNode:
         machine = self._site.machine
         nodes = set(ids_of(overlapping(machine.node_cpus, int(cpus)), machine.numa_node_ids))
         nodes |= {numa_id for taken in shares.values() for numa_id, size in taken.items() if size}
-        if nodes:
-            return tuple(sorted(nodes))
-        claimed = self._node.claims.near if self._node.claims is not None else {}
-        near: dict[str, tuple[int, ...] | None] = {str(one): places[:1] for one, places in claimed.items()}
+        return tuple(sorted(nodes or self._near(devices)))
+
+    def _near(self, devices: Mapping[str, tuple[str, ...]]) -> set[int]:
+        """Return the nodes that some devices are near to."""
+        known = self._node.claims
+        near: Mapping[str, tuple[int, ...] | None] = {}
+        if known is not None:
+            near = {str(one): nodes[:1] for one, nodes in known.near.items()}
+        found: set[int] = set()
         for resource, ids in devices.items():
-            listed = () if resource.startswith(CLAIM) else self._inventory[resource]
-            places = {one.id: one.numa_nodes for one in listed} if listed else near
-            nodes.update(*(places.get(identity) or () for identity in ids))
-        return tuple(sorted(nodes))
+            is_claim = resource.startswith(CLAIM)
+            places = near if is_claim else {one.id: one.numa_nodes for one in self._inventory[resource]}
+            found.update(*(places.get(identity) or () for identity in ids))
+        return found
 
 
 def node_of(site: Site, version: KubeletVersion) -> LeaseNode:
