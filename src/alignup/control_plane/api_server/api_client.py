@@ -159,6 +159,14 @@ class Api:
         """Close all connections."""
         await self._rest.close()
 
+    @contextmanager
+    def complaining(self, before: str = "") -> Iterator[None]:
+        """End a block at an error of this package, which is said after the words `before`, and go on behind it."""
+        try:
+            yield
+        except AlignupError as error:
+            self.complain(f"{before}{error}")
+
     async def __aenter__(self) -> Self:
         return self
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from random import Random
 from typing import Final
@@ -113,16 +114,12 @@ class Leader:
         finally:
             if self.leads:
                 self._renewed = float("-inf")
-                try:
+                with self._api.complaining(f"lease {self._name}: "), suppress(TimeoutError):
                     async with asyncio.timeout(self.terms.retry):
                         found = await self._get()
                         if found.spec.holder_identity == self.identity:  # write that it is free
                             free = _Spec("", 1, None, now(precise=True), found.spec.lease_transitions)
                             await self._put(free, found.metadata.resource_version)
-                except TimeoutError:
-                    pass
-                except AlignupError as error:
-                    self._api.complain(f"lease {self._name}: {error}")
 
     async def _try(self) -> None:
         """Take or renew the lease if that is allowed.

@@ -435,12 +435,10 @@ class Fleet:
 
     async def _restore(self) -> None:
         """Take over what an earlier process of this fleet published."""
-        with suppress(api_client.ApiError):  # nothing was published
-            try:
-                async for item in list_objects(self._api, api_client.TOPOLOGIES):
-                    self._restore_node(item)
-            except InputError as error:
-                self._api.complain(f"{api_client.TOPOLOGIES}: {error}")
+        # with an error of the server nothing was published
+        with self._api.complaining(f"{api_client.TOPOLOGIES}: "), suppress(api_client.ApiError):
+            async for item in list_objects(self._api, api_client.TOPOLOGIES):
+                self._restore_node(item)
 
     def _restore_node(self, item: msgspec.Raw) -> None:
         """Take over what a node reported, if it is one of this fleet."""

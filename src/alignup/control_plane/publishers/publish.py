@@ -161,9 +161,7 @@ async def _explain_rejections(api: api_client.Api, name: str, read: Callable[[],
     async with _beside([follower.run()]):
         while True:
             found = await rejected.get()
-            try:
+            with api.complaining():
                 message = await asyncio.to_thread(why_refused, read().node, found)
                 await api_client.write_event(api, found.metadata, WHY_REJECTED, message, "alignup-publish", once=True)
-            except AlignupError as error:
-                api.complain(str(error))
             await asyncio.sleep(api_client.EVENT_SECONDS)

@@ -224,19 +224,15 @@ class Extender:
     async def _write_events(self) -> None:
         while True:
             pod, sentence = await self._events.get()
-            try:
+            with self.api.complaining():
                 await api_client.write_event(self.api, pod, "NotAligned", sentence, "alignup-extender")
-            except api_client.ApiError as error:
-                self.api.complain(str(error))
             await asyncio.sleep(api_client.EVENT_SECONDS)
 
     async def budgets(self) -> list[objects.Budget]:
         """Return the disruption budgets as they are now; none, and a complaint, where they cannot be had."""
-        try:
+        with self.api.complaining("no disruption budgets are known: "):
             return [objects.decode_budget(one) async for one in list_objects(self.api, api_client.BUDGETS)]
-        except AlignupError as error:
-            self.api.complain(f"no disruption budgets are known: {error}")
-            return []
+        return []
 
     async def _say_synced(self) -> None:
         for follower in self.followers:
@@ -252,10 +248,8 @@ class Extender:
                 await self.followers[1].list_again()
                 self._term = term
                 if self._led is not None:
-                    try:
+                    with self.api.complaining():
                         await self._led()
-                    except AlignupError as error:
-                        self.api.complain(str(error))
 
     async def _tick(self) -> None:
         while True:

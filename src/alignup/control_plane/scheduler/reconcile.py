@@ -15,7 +15,6 @@ from alignup.control_plane.api_server.api_client import CONFLICT, MISSING, PODS,
 from alignup.control_plane.api_server.objects import PodObject, decode_pod
 from alignup.control_plane.api_server.watch import Follower
 from alignup.control_plane.scheduler.ask import WHY_REJECTED, why_rejected
-from alignup.errors import AlignupError
 from alignup.records import Record
 
 FAILED_PODS: Final = {"fieldSelector": "status.phase=Failed"}
@@ -124,11 +123,9 @@ class Reconciler:
     async def _delete(self, found: PodObject, delay: float) -> None:
         metadata = found.metadata
         if self._writes_events:
-            try:
+            with self._api.complaining():
                 message = await why_rejected(self._api, found)
                 await write_event(self._api, metadata, WHY_REJECTED, message, "alignup-reconcile", once=True)
-            except AlignupError as error:
-                self._api.complain(str(error))
         await asyncio.sleep(delay)
         self._say(f"{'would delete' if self._dry else 'delete'} {metadata.namespaced_name}: {found.status.reason}")
         if self._dry:
