@@ -89,9 +89,7 @@ class Answers:
         if uid in self.state.assumed:  # the scheduler asks again: its binding came to nothing
             self.state.pod_gone(uid, now)
         self.waiting.pop(uid, None)
-        self.asked[uid] = pod
-        self.asked.move_to_end(uid)
-        _forget_oldest(self.asked)
+        keep_newest(self.asked, uid, pod)
         claims = self.state.claims.version if pod.pod.constraints.claims else ()
         state = self.state.view.version, claims, self.fails_open, list(self.state.uncertain), names
         kept = self._kept.get(kind)
@@ -99,11 +97,9 @@ class Answers:
             found = kept[1]
         else:
             found = self._filtered(pod, names)
-            self._kept[kind] = state, found
-            _forget_oldest(self._kept, _MOST_KEPT)
+            keep_newest(self._kept, kind, (state, found), _MOST_KEPT)
         if not found.passed:
-            self.waiting[uid] = pod, now
-            _forget_oldest(self.waiting)
+            keep_newest(self.waiting, uid, (pod, now))
         return found
 
     def _filtered(self, pod: WatchedPod, names: Sequence[str]) -> Filtered:
@@ -284,6 +280,9 @@ class Answers:
         return ([one.uid for one in going], rules.violations(going)) if going else (list(chosen), None)
 
 
-def _forget_oldest(known: OrderedDict[Any, Any], most: int = _REMEMBERED) -> None:
+def keep_newest(known: OrderedDict[Any, Any], key: object, value: object, most: int = _REMEMBERED) -> None:
+    """Keep something as the newest, and forget the oldest beyond so many."""
+    known[key] = value
+    known.move_to_end(key)
     while len(known) > most:
         known.popitem(last=False)

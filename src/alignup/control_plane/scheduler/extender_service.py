@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 from alignup.claims.read import read_claim, read_class, read_slice
 from alignup.control_plane.api_server import api_client, objects
 from alignup.control_plane.api_server.watch import Calls, Follower, list_objects
+from alignup.control_plane.scheduler.extender_answers import keep_newest
 from alignup.errors import AlignupError, warn
 from alignup.kubelet.node_resource_topology.report import Report, decode_report
 from alignup.kubernetes.pod import Pod
@@ -39,7 +40,6 @@ NOT_LISTED: Final = "alignup has not listed the whole cluster yet"
 _WAKE_SECONDS: Final = 0.25
 _TICK_SECONDS: Final = 5.0
 _TERM_SECONDS: Final = 0.05
-_MOST_TOLD: Final = 10_000
 
 
 class Extender:
@@ -215,10 +215,7 @@ class Extender:
             return
         causes, sentence = found.words()
         if causes and self._told.get(pod.uid) != causes and not self._events.full():
-            self._told[pod.uid] = causes
-            self._told.move_to_end(pod.uid)
-            if len(self._told) > _MOST_TOLD:
-                self._told.popitem(last=False)
+            keep_newest(self._told, pod.uid, causes)
             self._events.put_nowait((pod, sentence))
 
     async def _write_events(self) -> None:

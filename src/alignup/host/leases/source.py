@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from alignup.errors import AlignupError, AllocationError, InputError
+from alignup.errors import AlignupError, AllocationError, InputError, errors_at
 from alignup.host.leases.agent_messages import AGENT_VARIABLE, Grant, KnownLease, KnownPart, Leases
 from alignup.host.leases.evidence import check_release, lease_liveness, living
 from alignup.host.leases.file import AgentOwnsError, LeaseFile, check_machine
@@ -209,10 +209,8 @@ class FileSource:
         from alignup.host.leases.lease_node import cut  # noqa: PLC0415  # startup counts
 
         site = self._load_site([resource for resource, wanted in devices.items() if wanted])
-        try:
+        with errors_at(site.limit, "{error}; {where}" if site.limit else "{error}"):
             return cut(site, site.inventory, count, cpus_per_part, devices)
-        except InputError as error:
-            raise InputError(f"{error}; {site.limit}" if site.limit else str(error)) from None
 
     def _agent(self, error: AgentOwnsError) -> AgentSource:
         """Return the agent that has taken over the file."""
