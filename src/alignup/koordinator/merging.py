@@ -84,10 +84,7 @@ def best_in_order(lists: HintLists, all_nodes: int, violates: Callable[[int], bo
         return found
 
     whole = block(0, None) if results else ()
-    if agreed:
-        mask, score, unsatisfied = whole[0][2]
-    else:
-        mask, score, unsatisfied = _apply(whole, (all_nodes, 0, False))
+    mask, score, unsatisfied = whole[0][2] if agreed else _apply(whole, (all_nodes, 0, False))
     return ScoredHint(mask, bool(agreed), unsatisfied, score)
 
 
