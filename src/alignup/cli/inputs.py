@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from alignup.cli import options
-from alignup.errors import InputError
+from alignup.errors import InputError, system_errors
 from alignup.records import Record
 from alignup.text.counting import counted, some_of
 
@@ -504,11 +504,8 @@ def write_text(name: str, text: str) -> None:
     if name == "-":
         click.echo(text, nl=False)
         return
-    try:
-        with open(name, "w", encoding="utf-8") as file:  # noqa: PTH123  # pathlib is slow to import
-            file.write(text)
-    except OSError as error:
-        raise InputError(f"cannot write {name!r}: {os.strerror(error.errno or 0).lower()}") from error
+    with system_errors("cannot write a file", name), open(name, "w", encoding="utf-8") as file:  # noqa: PTH123  # pathlib is slow to import
+        file.write(text)
 
 
 class Pictures(options.Gathered):
