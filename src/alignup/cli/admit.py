@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from alignup.replay.scenario import Hints
     from alignup.topology_manager.admission import Admission, ContainerAllocation
 
-    Answer = tuple[Pod, Admission, Hints | None]
+    Answer = tuple[Pod, Admission, Hints | None, ClaimsOutcome | None]
 
 
 @options.subcommand("admit", "0 if every pod is admitted; 1 if one is refused")
@@ -66,21 +66,20 @@ def command(
     there = [answer_dict(node, pod, node.admission(pod)) | {"isThere": True} for pod in asked.there]
     say_what_is_ignored(loaded, asked.pods, source)
     answers: list[Answer] = []
-    outcomes: dict[str, ClaimsOutcome | None] = {}
     for pod in asked.pods:
-        outcomes[pod.uid] = claims_on(node, pod)
+        outcome = claims_on(node, pod)
         hints = hints_of(node, pod) if with_hints else None  # as they are before
-        answers.append((pod, node.admit(pod), hints))
+        answers.append((pod, node.admit(pod), hints, outcome))
     if not node.whole_verdict:
-        for sentence in too_large(node, [pod for pod, admission, _ in answers if admission]):
+        for sentence in too_large(node, [pod for pod, admission, *_ in answers if admission]):
             complain(sentence)
     if as_json:
         print_json(*there)
-        for pod, admission, hints in answers:
-            print_json(answer_dict(node, pod, admission, hints) | claims_dict(outcomes.get(pod.uid)))
+        for pod, admission, hints, outcome in answers:
+            print_json(answer_dict(node, pod, admission, hints) | claims_dict(outcome))
     else:
-        show(node, loaded.title, answers, asked.there, outcomes)
-    return 0 if all(admission.admitted for _, admission, _ in answers) else 1
+        show(node, loaded.title, answers, asked.there)
+    return 0 if all(admission.admitted for _, admission, *_ in answers) else 1
 
 
 def claims_on(node: Node, pod: Pod) -> ClaimsOutcome | None:
@@ -230,13 +229,7 @@ def answer_dict(node: Node, pod: Pod, admission: Admission, hints: Hints | None 
     return with_hints_of(answer, hints or {}, node.machine.numa_node_ids)
 
 
-def show(
-    node: Node,
-    title: str,
-    answers: Sequence[Answer],
-    there: Sequence[Pod],
-    outcomes: Mapping[str, ClaimsOutcome | None],
-) -> None:
+def show(node: Node, title: str, answers: Sequence[Answer], there: Sequence[Pod]) -> None:
     """Print what a person reads at a glance; refusals of pods that differ only in their names once."""
     console = make_console()
     console.print(safe(title))
@@ -248,10 +241,10 @@ def show(
                 table.add_row(safe(f"{pod.namespaced_name}/{name}"), *held)
         print_whole(console, table, below=True)
     for same in runs(answers, same_refusal):
-        pod, admission, hints = same[0]
+        pod, admission, hints, outcome = same[0]
         console.print()
         show_pod(console, node, pod, admission)
-        if (outcome := outcomes.get(pod.uid)) is not None:
+        if outcome is not None:
             from alignup.cli.claims import outcome_lines  # startup counts
 
             for line in outcome_lines(outcome):
@@ -291,9 +284,11 @@ def show_pod(console: Console, node: Node, pod: Pod, admission: Admission) -> No
         console.print(f"  {safe(line)}")
 
 
-def same_refusal(one: tuple[Pod, Admission, object], other: tuple[Pod, Admission, object]) -> bool:
+def same_refusal(
+    one: tuple[Pod, Admission, *tuple[object, ...]], other: tuple[Pod, Admission, *tuple[object, ...]]
+) -> bool:
     """Return whether two pods that differ in their names only are refused for the same words."""
-    (pod, first, _), (other_pod, second, _) = one, other
+    (pod, first, *_), (other_pod, second, *_) = one, other
     return (
         not (first or second)
         and (first.reason, first.message) == (second.reason, second.message)

@@ -142,12 +142,9 @@ def explained(node: Node, asked: inputs.AskedPods) -> Iterator[Explained]:
     for pod in asked.before:
         node.admit(pod)
     for pod in asked.pods:
-        if last is not None and same_refusal(last, (pod, node.try_admit(pod), None)):
-            explanation = last[2].of_alike(pod)
-            is_alike = True
-        else:
-            explanation, is_alike = explain(node, pod), False
-        yield Explained(pod, explanation, is_alike, outcome=claims_on(node, pod))
+        alike = last if last is not None and same_refusal(last, (pod, node.try_admit(pod))) else None
+        explanation = explain(node, pod) if alike is None else alike[2].of_alike(pod)
+        yield Explained(pod, explanation, alike is not None, outcome=claims_on(node, pod))
         admission = node.admit(pod)
         last = None if admission else (pod, admission, explanation)
     for one in asked.rejected:

@@ -164,10 +164,7 @@ class Merged(Record):
 
 
 def merge(
-    policy: str,
-    providers: Sequence[ProviderHints],
-    all_nodes: int,
-    violates: Callable[[int], bool] = lambda _mask: False,
+    policy: str, providers: Sequence[ProviderHints], all_nodes: int, violates: Callable[[int], bool] = lambda _: False
 ) -> Merged:
     """Return the best hint and the verdict, as Koordinator's merge does.
 

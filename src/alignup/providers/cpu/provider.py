@@ -49,16 +49,7 @@ def reserved_cpus(machine: Machine, count: int, options: CpuOptions, profile: Ve
 def _take(topology: CpuTopology, options: CpuOptions, profile: VersionProfile, free: int, count: int, held: int) -> int:
     """Return `count` of the free CPUs, chosen as the options say; none of those that are held."""
     if options.distribute_cpus_across_numa:
-        group_size = topology.cpus_per_core if options.full_pcpus_only else 1
-        return distribute(
-            topology,
-            free,
-            count,
-            held,
-            group_size,
-            in_one_socket=options.align_by_socket and profile.distribution_prefers_one_socket,
-            cuts_share=profile.distribution_prefers_one_socket,
-        )
+        return distribute(topology, free, count, held, options, profile)
     return topology.pack(
         free,
         count,
