@@ -54,12 +54,12 @@ def command(
     pods of a catalog machine are admitted. `-` reads standard input.
     """
     if resizes:
-        return resize(source, versions, pods, with_hints=with_hints, as_json=as_json)
+        if with_hints or len(versions) > 1:
+            raise click.UsageError("--resize goes with one version, and without --hints")
+        return resize(source, versions, pods, as_json=as_json)
     if len(versions) > 1:
         if with_hints:
             raise click.UsageError("--hints goes with one version only")
-        if "-" in (source.config, source.inventory):
-            raise click.UsageError("several versions read every file anew, and standard input is read only once")
         return 0 if compare(source, versions, pods, as_json=as_json) else 1
     loaded = load_node(source, versions[0] if versions else None)
     node, asked = loaded.node, asked_pods(pods, source, loaded)
@@ -101,6 +101,8 @@ def compare(source: NodeSource, versions: tuple[KubeletVersion, ...], names: Seq
     from alignup.kubernetes.policy_options import set_options
     from alignup.kubernetes.versions import release_of
 
+    if "-" in (source.config, source.inventory):
+        raise click.UsageError("several versions read every file anew, and standard input is read only once")
     found: dict[KubeletVersion, dict[str, Any]] = {one: {"kubeletVersion": str(one)} for one in versions}
     pods: Sequence[Pod] | None = None
     options: set[str] = set()
@@ -141,14 +143,10 @@ def show_comparison(found: Mapping[KubeletVersion, dict[str, Any]], pods: Sequen
         click.echo("\n".join(difference_lines(pod.namespaced_name, texts)))
 
 
-def resize(
-    source: NodeSource, versions: Sequence[KubeletVersion], names: Sequence[str], *, with_hints: bool, as_json: bool
-) -> int:
+def resize(source: NodeSource, versions: Sequence[KubeletVersion], names: Sequence[str], *, as_json: bool) -> int:
     """Resize pods one after the other, print the kubelet's answers, and return the exit status."""
     from alignup.replay.scenario import resized
 
-    if with_hints or len(versions) > 1:
-        raise click.UsageError("--resize goes with one version, and without --hints")
     loaded = load_node(source, versions[0] if versions else None)
     node, console = loaded.node, make_console()
     done = []

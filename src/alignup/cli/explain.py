@@ -175,8 +175,8 @@ class Teller:
         seeks_another = not explanation.admitted or (outcome is not None and outcome.meet is False)
         taking = self._others.taking(one.pod) if self._others is not None and seeks_another else None
         if self._as_json:
-            cluster = {"cluster": taking} if taking else {}
-            print_json(explanation_dict(explanation, cluster | claims_dict(outcome), was, product=self._product))
+            told = explanation_dict(explanation, was, product=self._product) | claims_dict(outcome)
+            print_json(told | ({"cluster": taking} if taking else {}))
             return
         click.echo(nl=self._count > 0)
         self._count += 1
