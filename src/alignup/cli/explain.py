@@ -12,7 +12,7 @@ import click
 from alignup.cli import inputs, options
 from alignup.cli.admit import claims_dict, claims_on, same_refusal, say_what_is_ignored
 from alignup.cli.claims import outcome_lines
-from alignup.cli.explain_view import explanation_dict, show_explanation, show_note
+from alignup.cli.explain_view import View, explanation_dict, show_explanation, show_note
 from alignup.cli.failures import need_extra
 from alignup.cli.terminal import print_json
 from alignup.errors import one_line
@@ -50,7 +50,7 @@ def command(
     resizes: bool = options.flag(
         "Explain resizes in place, as `alignup admit --resize` asks for them: why, and what would help.", "--resize"
     ),
-    product: bool = options.product,
+    view: View = options.all_of(View),
     as_json: bool = options.json("a pod"),
     pictures: inputs.Pictures = options.all_of(inputs.Pictures),
     pods: tuple[str, ...] = options.files("[POD.yaml]..."),
@@ -70,7 +70,7 @@ def command(
 
         need_extra("cluster")
         given = {"kubeconfig": source.kubeconfig, "node_name": source.node_name}
-        return why(Question(pod=chosen, **given, as_json=as_json, product=product))
+        return why(Question(pod=chosen, **given, as_json=as_json, product=view.product, tables=view.tables))
     loaded = inputs.load_node(source, version)
     if resizes:
         return 0 if explain_resizes(loaded, inputs.asked_resizes(pods, source, loaded), as_json=as_json) else 1
@@ -78,7 +78,7 @@ def command(
     say_what_is_ignored(loaded, [*asked.pods, *(one.pod for one in asked.rejected)], source)
     others = None if nodes is None else OtherNodes(nodes, version, source.resources)
     found: list[Explanation] = []
-    teller = Teller(others, product=product, as_json=as_json)
+    teller = Teller(others, view, as_json=as_json)
     for pod in () if pictures.take_the_output else asked.there:
         teller.tell_there(pod)
     for one in explained(loaded.node, asked):
@@ -158,9 +158,9 @@ class Teller:
     nodes would take it.
     """
 
-    def __init__(self, others: OtherNodes | None, *, product: bool, as_json: bool) -> None:
+    def __init__(self, others: OtherNodes | None, view: View, *, as_json: bool) -> None:
         self._others = others
-        self._product = product
+        self._view = view
         self._as_json = as_json
         self._count = 0
         self._alike: list[Pod] = []
@@ -175,12 +175,12 @@ class Teller:
         seeks_another = not explanation.admitted or (outcome is not None and outcome.meet is False)
         taking = self._others.taking(one.pod) if self._others is not None and seeks_another else None
         if self._as_json:
-            told = explanation_dict(explanation, was, product=self._product) | claims_dict(outcome)
+            told = explanation_dict(explanation, was, product=self._view.product) | claims_dict(outcome)
             print_json(told | ({"cluster": taking} if taking else {}))
             return
         click.echo(nl=self._count > 0)
         self._count += 1
-        show_explanation(explanation, was, product=self._product)
+        show_explanation(explanation, was, self._view)
         if lines := list(outcome_lines(outcome)):
             show_note(lines[0])
             for line in lines[1:]:

@@ -257,6 +257,7 @@ class NodeSource(options.Gathered):
         "Judge containers by the policies of their pod's annotation alignup.dev/policies, or of its RuntimeClass among "
         "the manifests, which no kubelet reads."
     )
+    reading: str = options.reading
     replicas: int | None = options.value(
         "Take this many copies of every pod; by default as many as its Deployment, StatefulSet or Job says.",
         type=click.IntRange(1, 10_000),
@@ -340,9 +341,11 @@ def load_described_node(source: NodeSource, version: KubeletVersion | None = Non
     )
     config, release = source.config, version or NEWEST
     kubelet = (
-        load_config(read_bytes(config, TEXT_LIMIT), config, version=release, lenient=source.lenient)
+        load_config(
+            read_bytes(config, TEXT_LIMIT), config, version=release, lenient=source.lenient, reading=source.reading
+        )
         if config
-        else KubeletConfig.from_dict(loaded.kubelet, version=release)
+        else KubeletConfig.from_dict(loaded.kubelet, version=release, reading=source.reading)
     )
     node = Node(loaded.machine, kubelet, loaded.devices, plugins_of(loaded.preferred_sets))
     return LoadedNode(node, title_of(source.machine, node), loaded.pods)
@@ -454,6 +457,8 @@ def load_kubelet_node(root: str, source: NodeSource, version: KubeletVersion | N
     from alignup.machine.device_inventory import decode_inventory
     from alignup.machine.load import load_machine
 
+    if source.reading != "kubelet":
+        raise click.UsageError("--node is a kubelet's, which --reading documents does not go with")
     if source.selectors or source.near_cpus:
         raise click.UsageError("--node tells the devices; --device-resource and --near-cpus do not go with it")
     files = open_node(root)

@@ -328,6 +328,12 @@ state: Final = value(
 
 # ---- the output
 
+reading: Final = value(
+    "Decide as kubelets do, or as the design documents are written where kubelets have gone on since (see "
+    "docs/documents.md).",
+    type=click.Choice(("kubelet", "documents")),
+    default="kubelet",
+)
 product: Final = flag("Show the cross product of the hints, row by row, up to 200 rows.")
 
 

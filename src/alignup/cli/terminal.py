@@ -144,9 +144,13 @@ def print_whole(console: Console, table: Table, *, below: bool = False) -> None:
     console.width = width
 
 
-def fits(console: Console, table: Table) -> bool:
-    """Return whether a table can be printed as wide as the console is without breaking words."""
-    return isinstance(console, PlainConsole) or _table_width(table.column_widths()[0]) <= console.width
+def fits(console: Console, table: Table, most: int = PLAIN_WIDTH) -> bool:
+    """Return whether a table can be printed as wide as the console is, and as so many columns, without breaking words.
+
+    In a file or pipe no line is broken.
+    """
+    least, whole = table.column_widths()
+    return _table_width(whole if isinstance(console, PlainConsole) else least) <= min(console.width, most)
 
 
 def _table_width(widths: Sequence[int]) -> int:

@@ -191,6 +191,15 @@ class PodPolicies:
         ruled = ExclusivePolicy(rule, wanted.exclusive, self.occupancy, self._all_nodes)
         return ExclusiveScope(self._manager.scope if is_own else PodScope(), ruled, self._held, self._holders)
 
+    def mixes_unwillingly(self, pod: Pod, mask: int) -> bool:
+        """Return whether a pod that prefers to keep apart (Preferred) would share one of these NUMA nodes.
+
+        Raises:
+            InputError, ConfigError: as `ruling`.
+        """
+        ruling = self.ruling(pod)
+        return isinstance(ruling, ExclusiveScope) and ruling.ruled.exclusive == PREFERRED and ruling.ruled.mixes(mask)
+
     def decide(self, pod: Pod, *, observed: bool) -> Refusal | None:
         """Admit or refuse a pod under the policy of its own, or the node's where it names none; None means admitted.
 

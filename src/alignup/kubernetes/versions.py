@@ -176,6 +176,8 @@ class VersionProfile(Record):
     """The behaviour of a release, with its feature gates, where releases differ."""
 
     device_hints_over_all_nodes: bool = False
+    distribution_as_written: bool = False
+    """As KEP-2902 has it; no kubelet does so."""
     memory_groups_checked: bool = True
     odd_l3_rest_rounds_down: bool = False
     pods: PodReading = PodReading()

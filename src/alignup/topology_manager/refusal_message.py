@@ -158,8 +158,13 @@ def cause(refusal: Refusal, numa_node_ids: Sequence[int] | None, amounts: Mappin
     """
     accounts = in_words(refusal.accounts)
     kind, offers = kind_of(refusal)
+    names = [name for offer in offers for name in offer.resources]
+    known = [(name, amounts[name]) for name in names if amounts and name in amounts]
     if kind == "too little":
-        names = [name for offer in offers for name in offer.resources]
+        lacking = {name: (one.asked, one.free) for name, one in known if one.free is not None and one.free < one.asked}
+        if len(lacking) == len(names) > 1:
+            each = (f"{asked} {name} asked, {free} free" for name, (asked, free) in _in_one_unit(lacking).items())
+            return f"not enough is free: {'; '.join(each)}"
         return "; ".join(_not_enough(name, accounts.get(name, ""), (amounts or {}).get(name)) for name in names)
     views = [
         view_of(" and ".join(offer.resources), offer.hints, numa_node_ids, _told(offer.resources, accounts))
@@ -170,6 +175,12 @@ def cause(refusal: Refusal, numa_node_ids: Sequence[int] | None, amounts: Mappin
         return f"{needs}; {refusal.policy} admits no more NUMA nodes than on an empty machine"
     if kind == "conflict":
         return _conflict(views, refusal.policy, tells=amounts is None)
+    lacking = {name: (one.asked, one.on_one_node) for name, one in known if one.on_one_node < one.asked}
+    if len(lacking) == len(names) > 1:
+        first, *others = _in_one_unit(lacking).items()
+        told = [f"{first[1][0]} {first[0]} (at most {first[1][1]} free)"]
+        told += [f"{asked} {name} ({free})" for name, (asked, free) in others]
+        return f"no single NUMA node has {', '.join(told[:-1])} or {told[-1]}; {SINGLE} needs one for all"
     parts = [_beyond_one(view, offer.resources, amounts or {}) for view, offer in zip(views, offers, strict=True)]
     return f"{'; '.join(parts)}; {SINGLE} needs one node for all"
 
