@@ -424,7 +424,4 @@ def offered_hints(
 def _hints(masks: Sequence[tuple[int, float]], *, all_preferred: bool) -> list[ScoredHint]:
     """Return the hints for masks in ascending size."""
     smallest = masks[0][0].bit_count() if masks else 0
-    return [
-        ScoredHint(mask, all_preferred or mask.bit_count() == smallest, unsatisfied=False, score=weight)
-        for mask, weight in masks
-    ]
+    return [ScoredHint(mask, all_preferred or mask.bit_count() == smallest, score=weight) for mask, weight in masks]

@@ -282,14 +282,9 @@ class CpuProvider:
         Raises:
             AllocationError: the container has CPUs already, or one of these is another's.
         """
-        given = self.ledger.given
-        if cpus & given or container_name in self._held.get(pod_uid, ()):
-            raise AllocationError(
-                f"container {container_name!r} cannot have CPUs {CPUSet.from_int(cpus)}: "
-                f"{CPUSet.from_int(given)} are given already"
-            )
-        self._held[pod_uid] = {**self._held.get(pod_uid, {}), container_name: cpus}
-        self.ledger.give(cpus)
+        held = self._held.get(pod_uid, {})
+        self._give(cpus, f"container {container_name!r}", has_some=container_name in held)
+        self._held[pod_uid] = {**held, container_name: cpus}
 
     def adopt_pod(self, pod_uid: str, cpus: int, containers: Mapping[str, int]) -> None:
         """Note CPUs that a pod was given as a whole, and which of them each container has; see `adopt`.
@@ -297,10 +292,15 @@ class CpuProvider:
         Raises:
             AllocationError: one of these is another's.
         """
-        if cpus & self.ledger.given:
-            given = CPUSet.from_int(self.ledger.given)
-            raise AllocationError(f"the pod cannot have CPUs {CPUSet.from_int(cpus)}: {given} are given already")
+        self._give(cpus, "the pod")
         self._pod_cpus[pod_uid], self._held[pod_uid] = cpus, dict(containers)
+
+    def _give(self, cpus: int, whose: str, *, has_some: bool = False) -> None:
+        """Mark CPUs as given, unless others have some of them, or their container has CPUs already."""
+        given = self.ledger.given
+        if has_some or cpus & given:
+            there = f"{CPUSet.from_int(given)} are given already"
+            raise AllocationError(f"{whose} cannot have CPUs {CPUSet.from_int(cpus)}: {there}")
         self.ledger.give(cpus)
 
     def restore(
