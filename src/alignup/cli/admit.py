@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from alignup.kubernetes.versions import KubeletVersion
     from alignup.node import Node
     from alignup.replay.scenario import Hints
-    from alignup.topology_manager.admission import Admission, ContainerAllocation
+    from alignup.topology_manager.admission import Admission
 
     Answer = tuple[Pod, Admission, Hints | None, ClaimsOutcome | None]
 
@@ -232,12 +232,12 @@ def show(node: Node, title: str, answers: Sequence[Answer], there: Sequence[Pod]
     console = make_console()
     console.print(safe(title))
     if there:
-        table = Table("on the node already", "CPUs", "memory", "devices")
-        for pod in there:
-            for name, got in node.admission(pod).containers.items():
-                _, _, _, *held = container_row(node, name, got)
-                table.add_row(safe(f"{pod.namespaced_name}/{name}"), *held)
-        print_whole(console, table, below=True)
+        rows = (
+            (f"{pod.namespaced_name}/{name}", *held)
+            for pod in there
+            for name, _, _, *held in container_rows(node, node.admission(pod))
+        )
+        print_whole(console, Table("on the node already", "CPUs", "memory", "devices", rows=rows), below=True)
     for same in runs(answers, same_refusal):
         pod, admission, hints, outcome = same[0]
         console.print()
@@ -251,7 +251,6 @@ def show(node: Node, title: str, answers: Sequence[Answer], there: Sequence[Pod]
             more = counted(len(same) - 1, "more pod")
             console.print(f"  and {more} alike: {safe(same[1][0].name)} to {safe(same[-1][0].name)}")
         if hints is not None:
-            console.print()
             show_hints(console, hints, node.machine.numa_node_ids)
     if node.shared_cpus is not None:
         console.print(f"\nshared pool: CPUs {node.shared_cpus}")
@@ -259,10 +258,8 @@ def show(node: Node, title: str, answers: Sequence[Answer], there: Sequence[Pod]
 
 def show_containers(console: Console, node: Node, admission: Admission) -> None:
     """Print what each container has."""
-    table = Table("container", "NUMA nodes", "preferred", "CPUs", "memory", "devices")
-    for name, got in admission.containers.items():
-        table.add_row(*container_row(node, name, got))
-    print_whole(console, table)
+    headings = ("container", "NUMA nodes", "preferred", "CPUs", "memory", "devices")
+    print_whole(console, Table(*headings, rows=container_rows(node, admission)))
 
 
 def show_pod(console: Console, node: Node, pod: Pod, admission: Admission) -> None:
@@ -309,11 +306,12 @@ def sharing_lines(node: Node, pod: Pod) -> Iterator[str]:
             yield f"{', '.join(containers)} in the shared pool: {reason}"
 
 
-def container_row(node: Node, name: str, got: ContainerAllocation) -> tuple[str, ...]:
-    """Return the cells of one container."""
+def container_rows(node: Node, admission: Admission) -> Iterator[tuple[str, ...]]:
+    """Yield the cells of each container."""
     from alignup.node.holdings import allocation_cells
 
-    return tuple(map(safe, (name, *allocation_cells(got.to_dict(node.machine.numa_node_ids)))))
+    for name, got in admission.containers.items():
+        yield name, *allocation_cells(got.to_dict(node.machine.numa_node_ids))
 
 
 def hints_of(node: Node, pod: Pod) -> Hints:
@@ -339,6 +337,6 @@ def show_hints(console: Console, hints: Hints, numa_node_ids: Sequence[int]) -> 
                 cells = ("any" if seen.anywhere else preferred_sets(seen) or "-", other_sets(seen) or "-")
                 table.add_row("the whole pod" if name is None else safe(name), safe(resource), *cells)
     if table.rows:
-        print_whole(console, table)
+        print_whole(console, table, below=True)
     else:
-        console.print("  no hints: it asks for nothing that is aligned")
+        console.print("\n  no hints: it asks for nothing that is aligned")
