@@ -212,6 +212,7 @@ class KubeletSource(options.Gathered):
     config: str | None = options.config
     machine: str | None = options.a_machine("The machine, in place of the one beneath the root.")
     version: KubeletVersion | None = options.kubelet_version
+    node_name: str | None = options.value("The node, where an archive or a cluster has several.", metavar="NAME")
 
     def read(self) -> KubeletNode:
         """Return the node.
@@ -231,8 +232,9 @@ class KubeletSource(options.Gathered):
         """
         from alignup.machine.load import load_machine
 
-        at = None if self.machine is None else load_machine(self.machine).machine
-        return {"kubelet_dir": self.kubelet_dir, "config": self.config, "machine": at, "kubelet_version": self.version}
+        at = None if self.machine is None else load_machine(self.machine, self.node_name).machine
+        found: KubeletOptions = {"kubelet_dir": self.kubelet_dir, "config": self.config, "machine": at}
+        return {**found, "node_name": self.node_name, "kubelet_version": self.version}
 
 
 class NodeSource(options.Gathered):
@@ -263,7 +265,8 @@ class NodeSource(options.Gathered):
         type=click.IntRange(1, 10_000),
     )
     node_name: str | None = options.value(
-        "Take the pods of this node, and unbound ones; needed where pods are bound to several.", metavar="NAME"
+        "Take the pods of this node, and unbound ones; needed where pods, or the files of an archive, are of several.",
+        metavar="NAME",
     )
     kubeconfig: str | None = options.file(
         "Ask the cluster of this file for the node --node-name, as it publishes itself.", "--kubeconfig"
@@ -338,6 +341,7 @@ def load_described_node(source: NodeSource, version: KubeletVersion | None = Non
         where=source.inventory or "devices",
         selectors=source.selectors,
         near_cpus=source.near_cpus,
+        node_name=source.node_name,
     )
     config, release = source.config, version or NEWEST
     kubelet = (
@@ -461,11 +465,11 @@ def load_kubelet_node(root: str, source: NodeSource, version: KubeletVersion | N
         raise click.UsageError("--node is a kubelet's, which --reading documents does not go with")
     if source.selectors or source.near_cpus:
         raise click.UsageError("--node tells the devices; --device-resource and --near-cpus do not go with it")
-    files = open_node(root)
+    files = open_node(root, None, source.node_name)
     collected = None if source.resources else files.read(CLAIMS)
     claims = None if collected is None else read_claims({files.place(CLAIMS): collected})
     records = read_records(files, {"config": source.config, "kubelet_version": version})
-    at = machine_of(files) if source.machine == HERE else load_machine(source.machine).machine
+    at = machine_of(files) if source.machine == HERE else load_machine(source.machine, source.node_name).machine
     given = source.inventory
     found = make_node(records, at, None if given is None else decode_inventory(read_mapping(given), at, given)).node
     return LoadedNode(found, title_of(root, found), pod_list=files.read(PODS), claims=claims)

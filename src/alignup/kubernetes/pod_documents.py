@@ -130,7 +130,9 @@ def read_pods(texts: Iterable[tuple[str | bytes, str]]) -> list[PodDocument]:
             kinds = ", ".join(f"{kind} ({count})" if count > 1 else kind for kind, count in ignored.items())
             warn(f"{source}: ignored objects that make no pods: {kinds}")
         if not pods and not named:
-            raise InputError(f"there is no Pod in {source}")
+            of_machine = any(kind.startswith("VirtualMachine") for kind in ignored)
+            hint = "; KubeVirt's are in `kubectl get pods -l kubevirt.io=virt-launcher -o yaml`" if of_machine else ""
+            raise InputError(f"there is no Pod in {source}{hint}")
         found += pods
         classes |= named
         sources.append(source)

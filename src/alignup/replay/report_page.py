@@ -142,7 +142,7 @@ def timeline(
 
 def _frames(film: _Film, steps: Sequence[Step]) -> Iterator[_Frame]:
     """Yield what is to be seen after each step."""
-    refused: set[str] = set()
+    refused: dict[str, str] = {}
     for index, step in enumerate(steps):
         with errors_of_step(index):
             was_refused = not isinstance(step, Admit) and step.uid in refused

@@ -247,7 +247,7 @@ def summarized(
         tick(len(steps))
         return NodeReport(name, Counts(), config_error=str(error))
     tally = _Tally(node, len(steps))
-    refused: set[str] = set()
+    refused: dict[str, str] = {}
     for index, step in enumerate(steps, 1):
         with errors_of_step(index - 1):
             tally.note(step, apply_step(node, step, refused))

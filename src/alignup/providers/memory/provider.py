@@ -426,8 +426,9 @@ def _divided(pod: Pod) -> dict[str, tuple[bool, Requests]]:
     for container in pod.all_containers:
         ends = container.is_init and not container.is_sidecar
         if container.memory:
-            found[container.name] = tuple([item for item in container.memory if item[1]])
-            for kind, size in () if ends else container.memory:
+            # the pod as a whole has no entry for what is asked for with an amount of zero
+            found[container.name] = tuple([item for item in container.memory if item[1] and item[0] in left])
+            for kind, size in () if ends else found[container.name]:
                 left[kind] -= size
         elif ends:
             found[container.name] = tuple([item for item in left.items() if item[1]])
