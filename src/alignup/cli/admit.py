@@ -204,10 +204,8 @@ def too_large(node: Node, pods: Sequence[Pod]) -> Iterator[str]:
         asked = requests_of(pod)
         if short := [name for name in words if asked.get(name, 0) > there[name]]:
             amounts = " and ".join(f"{words[name](asked[name])} {name} of {words[name](there[name])}" for name in short)
-            yield (
-                f"{pod.namespaced_name} requests {amounts}: a kubelet refuses it, but --managers-only leaves out "
-                "that check"
-            )
+            verdict = "a kubelet refuses it, but --managers-only leaves out that check"
+            yield f"{pod.namespaced_name} requests {amounts}: {verdict}"
 
 
 def answer_dict(node: Node, pod: Pod, admission: Admission, hints: Hints | None = None) -> dict[str, Any]:
