@@ -131,17 +131,13 @@ def _load_json(text: bytes, source: str) -> LoadedMachine:
 
     document: Any = decode_json(text, "the JSON of a machine", source)
     if not isinstance(document, dict) or not {"machine", "numaNodes"} & document.keys():
-        raise InputError(f"expected a mapping with 'numaNodes' or 'machine', got {_kind(document)} at {source}")
+        got = reprlib.repr(document)[:40]
+        if isinstance(document, dict):
+            got = f"one with {', '.join(map(repr, list(document)[:5])) or 'nothing in it'}"
+        raise InputError(f"expected a mapping with 'numaNodes' or 'machine', got {got} at {source}")
     if "numaNodes" in document:
         return described_machine(document, source)
     return machine_with_devices_from_dict(document, source)
-
-
-def _kind(document: object) -> str:
-    """Return in words what a document is that is no machine."""
-    if isinstance(document, dict):
-        return f"one with {', '.join(map(repr, list(document)[:5])) or 'nothing in it'}"
-    return reprlib.repr(document)[:40]
 
 
 def described_machine(described: object, where: str = "machine") -> LoadedMachine:
