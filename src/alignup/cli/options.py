@@ -266,8 +266,7 @@ def _versions(_ctx: click.Context, _option: click.Parameter, text: str | None) -
 def _version(more: str, metavar: str, callback: Callable[..., Any]) -> Any:
     """Declare an option of releases, of which there is more to be said."""
     text = f"Decide as this kubelet does, as in 1.33; {more} [default: the newest known]"
-    how = {"callback": callback, "shell_complete": complete_versions}
-    return value(text, "--kubelet-version", metavar=metavar, **how)
+    return value(text, "--kubelet-version", metavar=metavar, callback=callback, shell_complete=complete_versions)
 
 
 kubelet_version: Final = _version("overrides a `kubeletVersion` of the input.", "VERSION", _one_version)

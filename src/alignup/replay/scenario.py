@@ -64,6 +64,8 @@ class Resize(Record):
 Step = Admit | Start | Resize | Remove
 Hints = dict[str | None, dict[str, ResourceHints]]
 """By container (None: the pod as a whole) and name of the provider."""
+Recorders = Sequence[tuple[str, RecordingProvider]]
+"""What remembers the hints of each provider, with the provider's name."""
 
 
 def steps_of(scenario: Mapping[str, Any]) -> Sequence[Any]:
@@ -229,9 +231,7 @@ def replay(
     return {"name": name, "steps": list(replay_steps(node, steps_of(scenario), recorders))}
 
 
-def replay_steps(
-    node: Node, steps: Sequence[Any], recorders: Sequence[tuple[str, RecordingProvider]]
-) -> Iterator[dict[str, Any]]:
+def replay_steps(node: Node, steps: Sequence[Any], recorders: Recorders) -> Iterator[dict[str, Any]]:
     """Yield the answer to each step."""
     refused: dict[str, str] = {}
     for index, step in enumerate(steps):
@@ -245,9 +245,7 @@ def replay_steps(
         yield answer
 
 
-def admission_dict(
-    node: Node, pod: Pod | None, admission: Admission, recorders: Sequence[tuple[str, RecordingProvider]] = ()
-) -> dict[str, Any]:
+def admission_dict(node: Node, pod: Pod | None, admission: Admission, recorders: Recorders = ()) -> dict[str, Any]:
     """Return an admission in JSON's types: of a pod, or None for what came of another step."""
     cpus = node.shared_cpus  # None without a static CPU policy
     answer = {**admission.to_dict(), "sharedCpus": "" if cpus is None else str(cpus)}
