@@ -5,13 +5,13 @@ With `--hints` it shows what each provider offered, too; several kubelets are co
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from alignup.cli import options
 from alignup.cli.failures import complain
-from alignup.cli.inputs import NodeSource, asked_pods, asked_resizes, load_node
+from alignup.cli.inputs import LoadedNode, NodeSource, asked_pods, asked_resizes, load_node
 from alignup.cli.terminal import Table, make_console, mark, print_json, print_whole, runs, safe
 from alignup.errors import ConfigError
 from alignup.text.byte_sizes import short_bytes
@@ -22,21 +22,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from alignup.claims.on_node import ClaimsOutcome
-    from alignup.cli.inputs import LoadedNode
     from alignup.cli.terminal import Console
     from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.versions import KubeletVersion
     from alignup.node import Node
-    from alignup.topology_manager.admission import Admission, ContainerAllocation
-    from alignup.topology_manager.provider import ResourceHints
+    from alignup.replay.scenario import Hints
+    from alignup.topology_manager.admission import Admission
 
-    PodHints = dict[str | None, dict[str, ResourceHints]]
-    """By container (None: the pod as a whole) and name of the provider."""
-    Answer = tuple[Pod, Admission, PodHints | None]
-
-
-HINTS_OF_SEVERAL: Final = "--hints goes with one version only"
-STANDARD_INPUT_TWICE: Final = "several versions read every file anew, and standard input is read only once"
+    Answer = tuple[Pod, Admission, Hints | None, ClaimsOutcome | None]
 
 
 @options.subcommand("admit", "0 if every pod is admitted; 1 if one is refused")
@@ -61,32 +54,32 @@ def command(
     pods of a catalog machine are admitted. `-` reads standard input.
     """
     if resizes:
-        return resize(source, versions, pods, with_hints=with_hints, as_json=as_json)
+        if with_hints or len(versions) > 1:
+            raise click.UsageError("--resize goes with one version, and without --hints")
+        return resize(source, versions, pods, as_json=as_json)
     if len(versions) > 1:
-        if with_hints or "-" in (source.config, source.inventory):
-            raise click.UsageError(HINTS_OF_SEVERAL if with_hints else STANDARD_INPUT_TWICE)
+        if with_hints:
+            raise click.UsageError("--hints goes with one version only")
         return 0 if compare(source, versions, pods, as_json=as_json) else 1
     loaded = load_node(source, versions[0] if versions else None)
     node, asked = loaded.node, asked_pods(pods, source, loaded)
     there = [answer_dict(node, pod, node.admission(pod)) | {"isThere": True} for pod in asked.there]
     say_what_is_ignored(loaded, asked.pods, source)
     answers: list[Answer] = []
-    outcomes: dict[str, ClaimsOutcome | None] = {}
     for pod in asked.pods:
-        outcomes[pod.uid] = claims_on(node, pod)
+        outcome = claims_on(node, pod)
         hints = hints_of(node, pod) if with_hints else None  # as they are before
-        answers.append((pod, node.admit(pod), hints))
+        answers.append((pod, node.admit(pod), hints, outcome))
     if not node.whole_verdict:
-        for sentence in too_large(node, [pod for pod, admission, _ in answers if admission]):
+        for sentence in too_large(node, [pod for pod, admission, *_ in answers if admission]):
             complain(sentence)
     if as_json:
         print_json(*there)
-        for pod, admission, hints in answers:
-            answer = answer_dict(node, pod, admission) | claims_dict(outcomes.get(pod.uid))
-            print_json(answer if hints is None else with_hints_of(answer, hints, node.machine.numa_node_ids))
+        for pod, admission, hints, outcome in answers:
+            print_json(answer_dict(node, pod, admission, hints) | claims_dict(outcome))
     else:
-        show(node, loaded.title, answers, asked.there, outcomes)
-    return 0 if all(admission.admitted for _, admission, _ in answers) else 1
+        show(node, loaded.title, answers, asked.there)
+    return 0 if all(admission.admitted for _, admission, *_ in answers) else 1
 
 
 def claims_on(node: Node, pod: Pod) -> ClaimsOutcome | None:
@@ -108,6 +101,8 @@ def compare(source: NodeSource, versions: tuple[KubeletVersion, ...], names: Seq
     from alignup.kubernetes.policy_options import set_options
     from alignup.kubernetes.versions import release_of
 
+    if "-" in (source.config, source.inventory):
+        raise click.UsageError("several versions read every file anew, and standard input is read only once")
     found: dict[KubeletVersion, dict[str, Any]] = {one: {"kubeletVersion": str(one)} for one in versions}
     pods: Sequence[Pod] | None = None
     options: set[str] = set()
@@ -148,14 +143,10 @@ def show_comparison(found: Mapping[KubeletVersion, dict[str, Any]], pods: Sequen
         click.echo("\n".join(difference_lines(pod.namespaced_name, texts)))
 
 
-def resize(
-    source: NodeSource, versions: Sequence[KubeletVersion], names: Sequence[str], *, with_hints: bool, as_json: bool
-) -> int:
+def resize(source: NodeSource, versions: Sequence[KubeletVersion], names: Sequence[str], *, as_json: bool) -> int:
     """Resize pods one after the other, print the kubelet's answers, and return the exit status."""
     from alignup.replay.scenario import resized
 
-    if with_hints or len(versions) > 1:
-        raise click.UsageError("--resize goes with one version, and without --hints")
     loaded = load_node(source, versions[0] if versions else None)
     node, console = loaded.node, make_console()
     done = []
@@ -211,18 +202,15 @@ def too_large(node: Node, pods: Sequence[Pod]) -> Iterator[str]:
     words = {"cpu": lambda amount: f"{amount / 1000:g}", "memory": short_bytes}
     for pod in pods:
         asked = requests_of(pod)
-        short = [name for name in words if asked.get(name, 0) > there[name]]
-        if short:
+        if short := [name for name in words if asked.get(name, 0) > there[name]]:
             amounts = " and ".join(f"{words[name](asked[name])} {name} of {words[name](there[name])}" for name in short)
-            yield (
-                f"{pod.namespaced_name} requests {amounts}: a kubelet refuses it, but --managers-only leaves out "
-                "that check"
-            )
+            verdict = "a kubelet refuses it, but --managers-only leaves out that check"
+            yield f"{pod.namespaced_name} requests {amounts}: {verdict}"
 
 
-def answer_dict(node: Node, pod: Pod, admission: Admission) -> dict[str, Any]:
-    """Return the answer for one pod in JSON's types."""
-    from alignup.replay.scenario import admission_dict
+def answer_dict(node: Node, pod: Pod, admission: Admission, hints: Hints | None = None) -> dict[str, Any]:
+    """Return the answer for one pod in JSON's types, with the hints where `alignup replay --hints` has them."""
+    from alignup.replay.scenario import admission_dict, with_hints_of
     from alignup.topology_manager.refusal_message import refusal_dict
 
     answer = {
@@ -234,32 +222,24 @@ def answer_dict(node: Node, pod: Pod, admission: Admission) -> dict[str, Any]:
     }
     if admission.refusal is not None:
         answer["explanation"] = refusal_dict(admission.refusal, node.machine.numa_node_ids)
-    return answer
+    return with_hints_of(answer, hints or {}, node.machine.numa_node_ids)
 
 
-def show(
-    node: Node,
-    title: str,
-    answers: Sequence[Answer],
-    there: Sequence[Pod],
-    outcomes: Mapping[str, ClaimsOutcome | None],
-) -> None:
+def show(node: Node, title: str, answers: Sequence[Answer], there: Sequence[Pod]) -> None:
     """Print what a person reads at a glance; refusals of pods that differ only in their names once."""
     console = make_console()
     console.print(safe(title))
     if there:
-        table = Table("on the node already", "CPUs", "memory", "devices")
-        for pod in there:
-            for name, got in node.admission(pod).containers.items():
-                _, _, _, *held = container_row(node, name, got)
-                table.add_row(safe(f"{pod.namespaced_name}/{name}"), *held)
-        console.print()
-        print_whole(console, table)
+        rows = (
+            (f"{pod.namespaced_name}/{name}", *held)
+            for pod in there
+            for name, _, _, *held in container_rows(node, node.admission(pod))
+        )
+        print_whole(console, Table("on the node already", "CPUs", "memory", "devices", rows=rows), below=True)
     for same in runs(answers, same_refusal):
-        pod, admission, hints = same[0]
+        pod, admission, hints, outcome = same[0]
         console.print()
         show_pod(console, node, pod, admission)
-        outcome = outcomes.get(pod.uid)
         if outcome is not None:
             from alignup.cli.claims import outcome_lines  # startup counts
 
@@ -269,7 +249,6 @@ def show(
             more = counted(len(same) - 1, "more pod")
             console.print(f"  and {more} alike: {safe(same[1][0].name)} to {safe(same[-1][0].name)}")
         if hints is not None:
-            console.print()
             show_hints(console, hints, node.machine.numa_node_ids)
     if node.shared_cpus is not None:
         console.print(f"\nshared pool: CPUs {node.shared_cpus}")
@@ -277,10 +256,8 @@ def show(
 
 def show_containers(console: Console, node: Node, admission: Admission) -> None:
     """Print what each container has."""
-    table = Table("container", "NUMA nodes", "preferred", "CPUs", "memory", "devices")
-    for name, got in admission.containers.items():
-        table.add_row(*container_row(node, name, got))
-    print_whole(console, table)
+    headings = ("container", "NUMA nodes", "preferred", "CPUs", "memory", "devices")
+    print_whole(console, Table(*headings, rows=container_rows(node, admission)))
 
 
 def show_pod(console: Console, node: Node, pod: Pod, admission: Admission) -> None:
@@ -300,9 +277,11 @@ def show_pod(console: Console, node: Node, pod: Pod, admission: Admission) -> No
         console.print(f"  {safe(line)}")
 
 
-def same_refusal(one: tuple[Pod, Admission, object], other: tuple[Pod, Admission, object]) -> bool:
+def same_refusal(
+    one: tuple[Pod, Admission, *tuple[object, ...]], other: tuple[Pod, Admission, *tuple[object, ...]]
+) -> bool:
     """Return whether two pods that differ in their names only are refused for the same words."""
-    (pod, first, _), (other_pod, second, _) = one, other
+    (pod, first, *_), (other_pod, second, *_) = one, other
     return (
         not (first or second)
         and (first.reason, first.message) == (second.reason, second.message)
@@ -325,14 +304,15 @@ def sharing_lines(node: Node, pod: Pod) -> Iterator[str]:
             yield f"{', '.join(containers)} in the shared pool: {reason}"
 
 
-def container_row(node: Node, name: str, got: ContainerAllocation) -> tuple[str, ...]:
-    """Return the cells of one container."""
+def container_rows(node: Node, admission: Admission) -> Iterator[tuple[str, ...]]:
+    """Yield the cells of each container."""
     from alignup.node.holdings import allocation_cells
 
-    return tuple(map(safe, (name, *allocation_cells(got.to_dict(node.machine.numa_node_ids)))))
+    for name, got in admission.containers.items():
+        yield name, *allocation_cells(got.to_dict(node.machine.numa_node_ids))
 
 
-def hints_of(node: Node, pod: Pod) -> PodHints:
+def hints_of(node: Node, pod: Pod) -> Hints:
     """Return what the providers would offer to the pod now, as far as they would be asked."""
     from alignup.explanations.trial import tried
 
@@ -343,33 +323,18 @@ def hints_of(node: Node, pod: Pod) -> PodHints:
     }
 
 
-def with_hints_of(answer: dict[str, Any], hints: PodHints, numa_node_ids: Sequence[int]) -> dict[str, Any]:
-    """Return an answer in JSON's types with the hints, where `alignup replay --hints` has them."""
-    from alignup.replay.scenario import hints_dict
-
-    for name, offered in hints.items():
-        told = {provider: hints_dict(resources, numa_node_ids) for provider, resources in offered.items()}
-        if name is None:
-            answer["podHints"] = told
-        else:
-            answer["containers"].setdefault(name, {})["hints"] = told
-    return answer
-
-
-def show_hints(console: Console, hints: PodHints, numa_node_ids: Sequence[int]) -> None:
+def show_hints(console: Console, hints: Hints, numa_node_ids: Sequence[int]) -> None:
     """Print what was offered to a pod."""
-    from alignup.topology_manager.refusal_message import listed, view_of
+    from alignup.topology_manager.refusal_message import other_sets, preferred_sets, view_of
 
     table = Table("container", "hints for", "preferred", "not preferred")
     for name, offered in hints.items():
         for resources in offered.values():
             for resource, listed_hints in (resources or {}).items():
                 seen = view_of(resource, listed_hints, numa_node_ids)
-                preferred = listed(seen.preferred, seen.preferred_count, is_whole=seen.is_whole)
-                other = listed(seen.other, seen.other_count, is_whole=seen.is_whole)
-                cells = ("any" if seen.anywhere else preferred or "-", other or "-")
+                cells = ("any" if seen.anywhere else preferred_sets(seen) or "-", other_sets(seen) or "-")
                 table.add_row("the whole pod" if name is None else safe(name), safe(resource), *cells)
     if table.rows:
-        print_whole(console, table)
+        print_whole(console, table, below=True)
     else:
-        console.print("  no hints: it asks for nothing that is aligned")
+        console.print("\n  no hints: it asks for nothing that is aligned")

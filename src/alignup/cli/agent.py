@@ -18,7 +18,7 @@ from alignup.errors import InputError
 if TYPE_CHECKING:
     from alignup.host.agent.agent import AgentOptions
     from alignup.host.leases.file import LeaseFile
-    from alignup.host.leases.ledger import Limits
+    from alignup.host.leases.users import Limits
     from alignup.kubernetes.versions import KubeletVersion
 
 
@@ -142,8 +142,8 @@ def limits_of(texts: tuple[str, ...]) -> Limits:
     Raises:
         InputError: one of them says none.
     """
-    from alignup.host.leases.ledger import Limits
     from alignup.host.leases.request import parse_memory
+    from alignup.host.leases.users import Limits
 
     amounts: dict[str, int] = {}
     for text in texts:
@@ -152,8 +152,7 @@ def limits_of(texts: tuple[str, ...]) -> Limits:
             raise InputError.at("--limit", "WHAT=N such as cpus=4 or memory=8Gi", text)
         amounts[what] = parse_memory(amount, "--limit memory") if what == "memory" else int(amount)
     known = {name: amounts.pop(name) for name in ("cpus", "memory", "leases", "waiting") if name in amounts}
-    strange = [name for name in amounts if "/" not in name]
-    if strange:
+    if strange := [name for name in amounts if "/" not in name]:
         raise InputError.at("--limit", "cpus, memory, leases, waiting or a resource such as nvidia.com/gpu", strange[0])
     return Limits(**known, devices=amounts)
 

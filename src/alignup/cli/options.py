@@ -34,16 +34,17 @@ POLICIES: Final = ("none", "best-effort", "restricted", "single-numa-node")
 class Declared(NamedTuple):
     """An option or argument of a subcommand."""
 
-    decorator: Callable[..., Any]
+    kind: type[click.Parameter]
     names: tuple[str, ...]
     how: Mapping[str, Any]
 
-    def decorate(self, parameter: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function whose parameter is this one."""
-        names = self.names or (f"--{parameter.replace('_', '-')}",)
-        declared = (parameter,) if self.decorator is click.argument else (*names, parameter)
-        decorated: Callable[..., Any] = self.decorator(*declared, **self.how)(function)
-        return decorated
+    def words(self, parameter: str) -> tuple[str, ...]:
+        """Return the names of an option on the command line; its parameter is this one."""
+        return self.names or (f"--{parameter.replace('_', '-')}",)
+
+    def made(self, parameter: str) -> click.Parameter:
+        """Return the option or argument of a parameter."""
+        return self.kind([*(() if self.kind is click.Argument else self.words(parameter)), parameter], **self.how)
 
 
 def value(text: str, *names: str, **how: Any) -> Any:
@@ -52,9 +53,9 @@ def value(text: str, *names: str, **how: Any) -> Any:
     Args:
         text: of the help.
         names: of the option, such as `--json`.
-        how: what `click.option` takes.
+        how: what `click.Option` takes.
     """
-    return Declared(click.option, names, {"help": text, "show_default": bool(how.get("default")), **how})
+    return Declared(click.Option, names, {"help": text, "show_default": bool(how.get("default")), **how})
 
 
 def flag(text: str, *names: str) -> Any:
@@ -99,7 +100,7 @@ def word(text: str, values: Iterable[str], *names: str, **how: Any) -> Any:
 
 def argument(metavar: str, **how: Any) -> Any:
     """Declare an argument."""
-    return Declared(click.argument, (), {"metavar": metavar, **how})
+    return Declared(click.Argument, (), {"metavar": metavar, **how})
 
 
 def files(metavar: str, **how: Any) -> Any:
@@ -138,7 +139,7 @@ def subcommand(
         exits: what the exit status means, without that of bad usage and bad input.
         whole: `exits` tells that too.
         cls: its class.
-        how: what `click.command` takes.
+        how: what `click.Command` takes.
     """
     epilog = f"Exit status: {exits}{'.' if whole else '; 2 bad usage or bad input.'}"
 
@@ -155,11 +156,8 @@ def subcommand(
             if status := function(**values):
                 click.get_current_context().exit(status)
 
-        call.__doc__ = function.__doc__
-        decorated: Callable[..., Any] = call
-        for key, declared in reversed(parameters.items()):
-            decorated = declared.decorate(key, decorated)
-        return click.command(name, cls, epilog=epilog, **how)(decorated)
+        made = [one.made(key) for key, one in parameters.items()]
+        return cls(name, callback=call, params=made, help=function.__doc__, epilog=epilog, **how)
 
     return decorate
 
@@ -222,7 +220,7 @@ def a_machine(text: str, metavar: str = "NAME|FILE|ROOT", **how: Any) -> Any:
 
 
 machine: Final = a_machine(
-    "A catalog name, a JSON, snapshot or hwloc XML file, or the root of a sysfs tree.",
+    "A catalog name; a file of JSON, hwloc's XML or what lscpu and numactl print; an archive, or a sysfs tree.",
     default="/",
     show_default="this machine",
 )
@@ -270,23 +268,22 @@ def _versions(_ctx: click.Context, _option: click.Parameter, text: str | None) -
 def _version(more: str, metavar: str, callback: Callable[..., Any]) -> Any:
     """Declare an option of releases, of which there is more to be said."""
     text = f"Decide as this kubelet does, as in 1.33; {more} [default: the newest known]"
-    how = {"callback": callback, "shell_complete": complete_versions}
-    return value(text, "--kubelet-version", metavar=metavar, **how)
+    return value(text, "--kubelet-version", metavar=metavar, callback=callback, shell_complete=complete_versions)
 
 
 kubelet_version: Final = _version("overrides a `kubeletVersion` of the input.", "VERSION", _one_version)
 kubelet_versions: Final = _version(
     "of several (1.36,1.37), compare what they decide.", "VERSION[,VERSION...]", _versions
 )
-config: Final = file("A KubeletConfiguration, YAML or JSON.", "--config", "-c")
+config: Final = file("A KubeletConfiguration, or what has one in it, such as /configz or flags.", "--config", "-c")
 kubelet_node: Final = file(
-    "The node that a kubelet runs, with the pods it has: / for this machine, the root of a copy, or an archive of "
-    "`alignup node collect`.",
+    "The node that a kubelet runs, with the pods it has: / for this machine, the root of a copy, or an archive, as of "
+    "`alignup node collect`, must-gather or sosreport.",
     "--node",
     metavar="ROOT|ARCHIVE",
 )
 node: Final = file(
-    "The root of a machine or of a copy, or an archive of `alignup node collect`.",
+    "The root of a machine or of a copy, or an archive, as of `alignup node collect`.",
     "--node",
     metavar="ROOT|ARCHIVE",
     default="/",
@@ -332,6 +329,12 @@ state: Final = value(
 
 # ---- the output
 
+reading: Final = value(
+    "Decide as kubelets do, or as the design documents are written where kubelets have gone on since (see "
+    "docs/documents.md).",
+    type=click.Choice(("kubelet", "documents")),
+    default="kubelet",
+)
 product: Final = flag("Show the cross product of the hints, row by row, up to 200 rows.")
 
 

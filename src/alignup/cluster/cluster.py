@@ -354,7 +354,7 @@ class Cluster:
         with self._lock:  # an update moves what the board judges
             self._run(job, strategy, _flat_views(into), start, stop, nodes)
             where = slice(start, stop) if nodes is None else nodes[start:stop]
-            if job.policy >= 0 or pod.readings is not None or not into.exact[where].all():
+            if job.policy >= 0 or pod.readings is not None or pod.has_shared_pool or not into.exact[where].all():
                 self._ask(job, pod, strategy, into, np.arange(start, stop) if nodes is None else nodes[start:stop])
 
     def _run(
@@ -385,6 +385,8 @@ class Cluster:
         unsure = indices[~into.exact[indices]].tolist()
         if job.policy >= 0:
             unsure = sorted({*unsure, *(index for index in indices.tolist() if self._members[index].manager.has_pods)})
+        if pod.readings is not None or pod.has_shared_pool:
+            unsure = sorted({*unsure, *(one for one in indices.tolist() if _gives_unasked(self._members[one], pod))})
         for index in unsure:
             try:
                 admission = self._members[index].try_admit(pod)
@@ -404,6 +406,9 @@ class Cluster:
             into.affinity[index] = reduce(or_, [mask or 0 for mask in masks], 0)
             into.preferred[index] = bool(hints) and all(hint is not None and hint.preferred for hint in hints)
             into.score[index] = self._board.score(job, index, STRATEGIES.index(strategy), masks or [None])
+            member, mask = self._members[index], int(into.affinity[index])
+            if strategy == "document" and job.policy >= 0 and member.pod_policies.mixes_unwillingly(pod, mask):
+                into.score[index] = 0.0
 
     def _other_readings(self, pod: Pod, indices: Iterable[int]) -> Iterator[tuple[Pod, npt.NDArray[np.int64]]]:
         """Yield each reading of a pod that differs from the first kubelet's, with the indices of its nodes.
@@ -439,7 +444,8 @@ class Cluster:
         - `least-allocated`, `most-allocated`: the mean over the resources asked for of what would be left, or taken,
           of what is free on the NUMA nodes of the placement, in hundredths.
         - `balanced-allocation`: 100 x (1 - the variance of the parts that would be taken of each resource).
-        - `document`: (100 - 10 x NUMA nodes) + 10 x the mean part of what there is that would then be in use.
+        - `document`: (100 - 10 x NUMA nodes) + 10 x the mean part of what there is that would then be in use; 0 where a
+          pod would mix with others although its annotation prefers that it does not.
 
         The first four are those of the scheduler plugin for NodeResourceTopology (sigs.k8s.io/scheduler-plugins), which
         does not know the placement and looks at each NUMA node by itself; the last is that of Koordinator's design
@@ -476,6 +482,15 @@ class Cluster:
 def _check_strategy(strategy: str) -> None:
     if strategy not in STRATEGIES:
         raise InputError.at("the strategy", f"one of {', '.join(STRATEGIES)}", strategy)
+
+
+def _gives_unasked(node: Node, pod: Pod) -> bool:
+    """Return whether the memory manager of a node allocates for containers of a shared pool that ask for no memory.
+
+    Rows of amounts know of requests only.
+    """
+    is_early = node.memory is not None and not node.config.profile.memory_only_where_requested
+    return is_early and node.read(pod).has_shared_pool
 
 
 _MISMATCHED: Final = REASONS.index("UnschedulableAndUnresolvable")

@@ -62,7 +62,8 @@ def decode_json(
     except _KeyTwiceError as error:
         why = f"it has the key {error.args[0]!r:.{_SHOWN}} twice"
     except (msgspec.MsgspecError, UnicodeError) as error:
-        why = _in_our_words(str(error))
+        words = str(error).replace("Input data was truncated", "the text is truncated: it ends within a value")
+        why = words.replace("Object missing required field", "it lacks the key")
     place = f" at {where}" if where else ""
     given = bytes(text) if isinstance(text, msgspec.Raw) else text
     start = given[:_SHOWN]
@@ -120,15 +121,8 @@ def is_too_deep(text: str | bytes) -> bool:
     return False
 
 
-def _in_our_words(complaint: str) -> str:
-    """Return a decoder's complaint as a clause of a sentence."""
-    words = complaint.replace("Input data was truncated", "the text is truncated: it ends within a value")
-    return words.replace("Object missing required field", "it lacks the key")
-
-
 # from the first letter of a line to its end
-_INK: Final = re.compile(r"\S[^\n]*")
-_INK_BYTES: Final = re.compile(rb"\S[^\n]*")
+_INK: Final = r"\S[^\n]*"
 
 
 def numbered_lines(lines: str | bytes | Iterable[str | bytes], source: str) -> Iterator[tuple[str, str | bytes]]:
@@ -142,8 +136,7 @@ def numbered_lines(lines: str | bytes | Iterable[str | bytes], source: str) -> I
         yield from _lines_of_text(lines, source)
         return
     for number, line in enumerate(lines, 1):
-        stripped = line.strip()
-        if stripped:
+        if stripped := line.strip():
             yield f"{source}:{number}", stripped
 
 
@@ -153,7 +146,7 @@ def _lines_of_text(text: str | bytes, source: str) -> Iterator[tuple[str, str | 
     A line ends at a newline only; U+2028, for one, may be in a JSON string.
     """
     # two calls and not one, since the type of the pattern is that of the text
-    found = _INK.finditer(text) if isinstance(text, str) else _INK_BYTES.finditer(text)
+    found = re.finditer(_INK, text) if isinstance(text, str) else re.finditer(_INK.encode(), text)
     newline = "\n" if isinstance(text, str) else b"\n"
     number, counted = 1, 0
     for line in found:

@@ -160,6 +160,14 @@ class Api:
         """Close all connections."""
         await self._rest.close()
 
+    @contextmanager
+    def complaining(self, before: str = "") -> Iterator[None]:
+        """End a block at an error of this package, which is said after the words `before`, and go on behind it."""
+        try:
+            yield
+        except AlignupError as error:
+            self.complain(f"{before}{error}")
+
     async def __aenter__(self) -> Self:
         return self
 
@@ -211,7 +219,13 @@ class Api:
                 if "Content-Encoding" in response.headers:  # nobody asked for it, and a small answer can be a huge one
                     raise ApiError(f"{method} {path}: an answer that is packed, which nobody asked for")
                 if response.status >= _FAILED:
-                    raise _refused(method, path, response.status, await _bounded(response, f"{method} {path}"))
+                    answer = await _bounded(response, f"{method} {path}")
+                    try:  # the server's own words
+                        message = msgspec.json.decode(answer, type=Status).message
+                    except (msgspec.DecodeError, UnicodeDecodeError):
+                        message = answer.decode(errors="replace")
+                    words = f"{method} {path}: {response.status}: {one_line(message[:_SHOWN_LETTERS])}"
+                    raise ApiError(words, response.status)
                 yield response
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise ApiError(f"{method} {path}: no answer: {error or type(error).__name__}") from error
@@ -334,15 +348,6 @@ async def _bounded(response: aiohttp.ClientResponse, asked: str) -> bytes:
     return received.getvalue()
 
 
-def _refused(method: str, path: str, status: int, body: bytes) -> ApiError:
-    """Return the error that the server's own words make."""
-    try:
-        message = msgspec.json.decode(body, type=Status).message
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        message = body.decode(errors="replace")
-    return ApiError(f"{method} {path}: {status}: {one_line(message[:_SHOWN_LETTERS])}", status)
-
-
 # it logs some errors before it raises them, and they would be said twice
 logging.getLogger("kubernetes_asyncio").addHandler(logging.NullHandler())
 _TOKEN: Final = "BearerToken"  # noqa: S105  # what the library calls it, and no secret
@@ -383,11 +388,16 @@ def errors_of(kubeconfig: str | None) -> Iterator[None]:
     Raises:
         InputError: of whatever the block raises.
     """
-    where = kubeconfig or "a pod's service account; outside a pod give --kubeconfig"
+    where = f"the credentials in {kubeconfig or 'the service account of a pod'}"
     try:
         yield
     except Exception as error:  # of a wrong file the library raises what its code just meets
-        raise InputError(f"cannot use the credentials in {where}: {_words(error)}") from error
+        if kubeconfig is None and "KUBERNETES_SERVICE_HOST" not in os.environ:
+            raise InputError(
+                "no cluster to ask: give --kubeconfig FILE, set $KUBECONFIG, or have a file ~/.kube/config; only a pod "
+                "has a service account instead"
+            ) from error
+        raise InputError(f"cannot use {where}: {_words(error)}") from error
 
 
 def _words(error: Exception) -> str:

@@ -49,16 +49,7 @@ def reserved_cpus(machine: Machine, count: int, options: CpuOptions, profile: Ve
 def _take(topology: CpuTopology, options: CpuOptions, profile: VersionProfile, free: int, count: int, held: int) -> int:
     """Return `count` of the free CPUs, chosen as the options say; none of those that are held."""
     if options.distribute_cpus_across_numa:
-        group_size = topology.cpus_per_core if options.full_pcpus_only else 1
-        return distribute(
-            topology,
-            free,
-            count,
-            held,
-            group_size,
-            in_one_socket=options.align_by_socket and profile.distribution_prefers_one_socket,
-            cuts_share=profile.distribution_prefers_one_socket,
-        )
+        return distribute(topology, free, count, held, options, profile)
     return topology.pack(
         free,
         count,
@@ -171,8 +162,7 @@ class CpuProvider:
         if pod.has_shared_pool and empty_shared_pool(pod, {RESOURCE: request}):
             return {RESOURCE: HintList.empty()}
         assigned = 0
-        held = self._held.get(pod.uid)
-        if held is not None:
+        if (held := self._held.get(pod.uid)) is not None:
             for container in pod.all_containers:
                 cpus = held.get(container.name)
                 if cpus is not None and cpus.bit_count() != container.exclusive_cpus:
@@ -301,14 +291,9 @@ class CpuProvider:
         Raises:
             AllocationError: the container has CPUs already, or one of these is another's.
         """
-        given = self.ledger.given
-        if cpus & given or container_name in self._held.get(pod_uid, ()):
-            raise AllocationError(
-                f"container {container_name!r} cannot have CPUs {CPUSet.from_int(cpus)}: "
-                f"{CPUSet.from_int(given)} are given already"
-            )
-        self._held[pod_uid] = {**self._held.get(pod_uid, {}), container_name: cpus}
-        self.ledger.give(cpus)
+        held = self._held.get(pod_uid, {})
+        self._give(cpus, f"container {container_name!r}", has_some=container_name in held)
+        self._held[pod_uid] = {**held, container_name: cpus}
 
     def adopt_pod(self, pod_uid: str, cpus: int, containers: Mapping[str, int]) -> None:
         """Note CPUs that a pod was given as a whole, and which of them each container has; see `adopt`.
@@ -316,10 +301,15 @@ class CpuProvider:
         Raises:
             AllocationError: one of these is another's.
         """
-        if cpus & self.ledger.given:
-            given = CPUSet.from_int(self.ledger.given)
-            raise AllocationError(f"the pod cannot have CPUs {CPUSet.from_int(cpus)}: {given} are given already")
+        self._give(cpus, "the pod")
         self._pod_cpus[pod_uid], self._held[pod_uid] = cpus, dict(containers)
+
+    def _give(self, cpus: int, whose: str, *, has_some: bool = False) -> None:
+        """Mark CPUs as given, unless others have some of them, or their container has CPUs already."""
+        given = self.ledger.given
+        if has_some or cpus & given:
+            there = f"{CPUSet.from_int(given)} are given already"
+            raise AllocationError(f"{whose} cannot have CPUs {CPUSet.from_int(cpus)}: {there}")
         self.ledger.give(cpus)
 
     def restore(
@@ -364,18 +354,11 @@ class CpuProvider:
             return
         capacity = self.ledger.capacity
         if shortage.cause == "not whole cores":
-            raise AllocationError(
-                f"{request} CPUs are not a multiple of the {capacity.topology.cpus_per_core} CPUs of a core "
-                "(full-pcpus-only)",
-                SMT_ALIGNMENT_ERROR,
-                resources=("cpu",),
-            )
-        free = capacity.shareable & ~self.ledger.given & ~capacity.reserved_cores
-        raise AllocationError(
-            f"{self._too_few(free, request)}; cores with a reserved CPU do not count (full-pcpus-only)",
-            SMT_ALIGNMENT_ERROR,
-            resources=("cpu",),
-        )
+            words = f"{request} CPUs are not a multiple of the {capacity.topology.cpus_per_core} CPUs of a core"
+        else:
+            free = capacity.shareable & ~self.ledger.given & ~capacity.reserved_cores
+            words = f"{self._too_few(free, request)}; cores with a reserved CPU do not count"
+        raise AllocationError(f"{words} (full-pcpus-only)", SMT_ALIGNMENT_ERROR, resources=("cpu",))
 
     def account(self, pod: Pod, container: Container | None) -> Mapping[str, Callable[[], str]]:
         """Return how many CPUs are asked for, and how many are free on which NUMA nodes; see `HintProvider`."""
@@ -385,15 +368,13 @@ class CpuProvider:
         return {RESOURCE: partial(self._asked_and_free, request, self._free())}
 
     def _asked_and_free(self, request: int, free: int) -> str:
-        return f"{request} asked, {free.bit_count()} free: {self._places(free)}"
+        """Return how many CPUs are asked for, and how many are free on which NUMA node, in words."""
+        nodes = zip(self._node_ids, self.ledger.capacity.topology.node_cpus, strict=True)
+        places = ", ".join(f"{(free & cpus).bit_count()} on NUMA node {node}" for node, cpus in nodes if cpus)
+        return f"{request} asked, {free.bit_count()} free: {places}"
 
     def _too_few(self, free: int, request: int) -> str:
         return f"too few CPUs are free: {self._asked_and_free(request, free)}"
-
-    def _places(self, free: int) -> str:
-        """Return how many of the CPUs are on which NUMA node, in words."""
-        nodes = zip(self._node_ids, self.ledger.capacity.topology.node_cpus, strict=True)
-        return ", ".join(f"{(free & cpus).bit_count()} on NUMA node {node}" for node, cpus in nodes if cpus)
 
 
 def cpu_provider(machine: Machine, config: KubeletConfig) -> CpuProvider | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from alignup.errors import AllocationError
 from alignup.kubernetes.versions import VersionProfile
-from alignup.machine.bits import union
+from alignup.machine.bits import bit_numbers, union
 from alignup.machine.device_inventory import Device, checked_devices
 from alignup.providers.devices.inventory import DevicePlugin, DevicePool, Preference, preference_of
 from alignup.topology_manager.hints import HintList, TopologyHint
@@ -36,6 +36,14 @@ class _PodDevices(NamedTuple):
     def held(self, resource: str) -> int:
         """Return all devices of a resource that any container of the pod holds."""
         return union(resources.get(resource, 0) for resources in self.containers.values())
+
+    def with_more(self, name: str, chosen: Mapping[str, int], reusable: Mapping[str, int]) -> _PodDevices:
+        """Return the same with more devices for one container."""
+        if not self.containers:
+            return _PodDevices({name: chosen}, reusable)
+        held = self.containers.get(name)
+        more = {**held, **chosen} if held else dict(chosen)
+        return _PodDevices({**self.containers, name: more}, reusable)
 
 
 _NOTHING: Final = _PodDevices({}, {})
@@ -108,11 +116,8 @@ class DeviceProvider:
         old = self.pools.get(resource)
         given = 0 if old is None else old.ledger.given
         reported = {device.id for device in devices}
-        gone = [
-            device
-            for index, device in enumerate(() if old is None else old.devices)
-            if given >> index & 1 and device.id not in reported
-        ]
+        held = [] if old is None else [old.devices[bit] for bit in bit_numbers(given)]
+        gone = [device for device in held if device.id not in reported]
         if plugin is not None:
             # a copy of this provider has the same mapping
             self._preferences = {**self._preferences, resource: preference_of(plugin)}
@@ -189,8 +194,7 @@ class DeviceProvider:
             if resource in held:
                 _check_held(pool, held[resource], request)
                 continue
-            bits = pool.choose(request, reusable.get(resource, 0), mask)
-            if bits:
+            if bits := pool.choose(request, reusable.get(resource, 0), mask):
                 chosen[resource] = bits
         if self._pairing is not None:
             self._pairing.choose(self.pools, chosen, reusable, mask)
@@ -273,7 +277,7 @@ class DeviceProvider:
                 elif resource in reusable:
                     reusable[resource] &= ~bits
         # whose they are comes first: what is cut short can be released
-        self._pods[pod_uid] = _with(entry, container_name, chosen, reusable)
+        self._pods[pod_uid] = entry.with_more(container_name, chosen, reusable)
         for resource, bits in chosen.items():
             self.pools[resource].ledger.give(bits)
 
@@ -350,17 +354,6 @@ def _hints(pool: DevicePool, held: int, reusable: int, request: int) -> HintList
     return ledger.hints(request, 0, held)
 
 
-def _with(
-    entry: _PodDevices, container_name: str, chosen: Mapping[str, int], reusable: Mapping[str, int]
-) -> _PodDevices:
-    """Return a pod's devices with more of them for one of its containers."""
-    if not entry.containers:
-        return _PodDevices({container_name: chosen}, reusable)
-    held = entry.containers.get(container_name)
-    more = {**held, **chosen} if held else dict(chosen)
-    return _PodDevices({**entry.containers, container_name: more}, reusable)
-
-
 def _check_held(pool: DevicePool, held: int, request: int) -> None:
     """Check that a container which comes again wants what it has, and that all of it is healthy.
 
@@ -372,6 +365,5 @@ def _check_held(pool: DevicePool, held: int, request: int) -> None:
             f"the container holds {held.bit_count()} of {pool.resource} and now requests {request}: "
             "a running container's devices do not change"
         )
-    sick = pool.ids(held & ~pool.healthy)
-    if sick:
+    if sick := pool.ids(held & ~pool.healthy):
         raise AllocationError(f"devices of {pool.resource} that the container holds are not healthy: {', '.join(sick)}")

@@ -137,8 +137,7 @@ class MemoryProvider:
             return {} if self._places_nothing(pod) else None
         if container.fractional_memory:
             return None
-        held = self._holdings.get((pod.uid, container.name))
-        if held is not None:
+        if (held := self._holdings.get((pod.uid, container.name))) is not None:
             return _hints_as_held(held, requests)
         return self._hints(pod.uid, requests)
 
@@ -151,8 +150,7 @@ class MemoryProvider:
             return {kind: HintList.empty() for kind, _ in requests}
         if self._holdings:
             for container in pod.all_containers:
-                held = self._holdings.get((pod.uid, container.name))
-                if held is not None:
+                if (held := self._holdings.get((pod.uid, container.name))) is not None:
                     return _hints_as_held(held, requests)
         return self._hints(pod.uid, requests)
 
@@ -352,15 +350,13 @@ class MemoryProvider:
         """
         if (pod_uid, container_name) in self._holdings:
             raise AllocationError(f"container {container_name!r} holds memory already")
-        holding = self._adopted(shares)
-        if holding is not None:
+        if (holding := self._adopted(shares)) is not None:
             self._holdings[pod_uid, container_name] = holding
             self._pods[pod_uid, container_name] = called or pod_uid
 
     def adopt_pod(self, pod: Pod, shares: Mapping[str, Mapping[int, int]]) -> None:
         """Note memory that a pod was given as a whole, for its containers to divide; see `adopt`."""
-        holding = self._adopted(shares)
-        if holding is not None:
+        if (holding := self._adopted(shares)) is not None:
             self._pod_holdings[pod.uid], self._pod_parts[pod.uid] = holding, _divided(pod)
             self._pods[pod.uid, ""] = pod.namespaced_name
 
@@ -402,7 +398,7 @@ class MemoryProvider:
         everything = {**self._holdings, **{(uid, ""): held for uid, held in self._pod_holdings.items()}}
         if everything:
             wanted = partial(int, mask) if mask else partial(_wanted_mask, ledger.copy(), donors, requests)
-            ties = partial(_ties, everything, self._pods.copy(), wanted, self._ids)
+            ties = partial(_ties, [(held, self._pods[key]) for key, held in everything.items()], wanted, self._ids)
         families = {}
         if len(requests) > 1:
             sizes = (*(range(1, len(requests)) if len(requests) <= _MOST_TYPES else (1,)), len(requests))
@@ -419,23 +415,17 @@ class MemoryProvider:
         is_bound = got.cause == "bound otherwise"
         accounts = self._accounts(pod_uid, requests, got.mask if is_bound else 0)
         lacking = _lacking(accounts)
-        names = self._names(got.mask)
+        names = named("NUMA node", ids_of(got.mask, self._ids), ", ")
         told = in_words(accounts if is_bound else lacking)
         amounts = "; ".join(f"{kind} {words}" for kind, words in told.items())
         if is_bound:
-            words = (
-                f"{names} cannot be used together: memory of some of them is already in use on "
-                f"another set of nodes; {amounts}"
-            )
+            why = "memory of some of them is already in use on another set of nodes"
+            words = f"{names} cannot be used together: {why}; {amounts}"
         else:
             smallest = "smallest possible " if got.cause == "not preferred" else ""
             within = f" that includes {names}" if got.mask and not any(map(_is_scarce, accounts.values())) else ""
             words = f"no {smallest}set of NUMA nodes{within} has enough memory: {amounts}"
         return AllocationError(words, resources=tuple(lacking))
-
-    def _names(self, mask: int) -> str:
-        """Return the nodes of a mask by their kernel ids, for a message."""
-        return named("NUMA node", ids_of(mask, self._ids), ", ")
 
 
 def _fraction_error(container: Container) -> AllocationError:
@@ -453,8 +443,9 @@ def _divided(pod: Pod) -> dict[str, tuple[bool, Requests]]:
     for container in pod.all_containers:
         ends = container.is_init and not container.is_sidecar
         if container.memory:
-            found[container.name] = tuple([item for item in container.memory if item[1]])
-            for kind, size in () if ends else container.memory:
+            # the pod as a whole has no entry for what is asked for with an amount of zero
+            found[container.name] = tuple([item for item in container.memory if item[1] and item[0] in left])
+            for kind, size in () if ends else found[container.name]:
                 left[kind] -= size
         elif ends:
             found[container.name] = tuple([item for item in left.items() if item[1]])
@@ -490,30 +481,23 @@ _MOST_TYPES: Final = 4
 _NAMES_SHOWN: Final = 3
 
 
-def _ties(
-    holdings: Mapping[tuple[str, str], MemoryHolding],
-    pods: Mapping[tuple[str, str], str],
-    wanted: Callable[[], int],
-    numa_node_ids: Sequence[int],
-) -> Ties:
+def _ties(holdings: Sequence[tuple[MemoryHolding, str]], wanted: Callable[[], int], ids: Sequence[int]) -> Ties:
     """Return the sets of nodes that touch the wanted ones and are in use, each with the pods that hold memory there.
 
     Args:
-        holdings: what containers hold, by pod uid and name.
-        pods: by the same, the pod whose it is.
+        holdings: what containers hold, each with the name of its pod.
         wanted: returns the mask of the nodes that would do if nobody held memory there.
-        numa_node_ids: by position.
+        ids: of the NUMA nodes, by position.
     """
     holders: dict[int, dict[str, None]] = {}
     mask = wanted()
-    for key, held in holdings.items():
+    for held, pod in holdings:
         if held.mask & mask:
-            holders.setdefault(held.mask, {})[pods[key]] = None
+            holders.setdefault(held.mask, {})[pod] = None
     found = []
     for used, names in sorted(holders.items()):
-        ids = tuple(numa_node_ids[position] for position in bit_numbers(used))
         more = [f"{len(names) - _NAMES_SHOWN} more"] if len(names) > _NAMES_SHOWN else []
-        found.append((ids, (*list(names)[:_NAMES_SHOWN], *more)))
+        found.append((tuple(ids[position] for position in bit_numbers(used)), (*list(names)[:_NAMES_SHOWN], *more)))
     return tuple(found)
 
 
