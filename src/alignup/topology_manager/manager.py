@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
-from alignup.core.amounts.changes import ManagerLock
+from alignup.core.amounts.changes import ManagerLock, release_all
 from alignup.errors import PodExistsError, UnknownPodError, warn
 from alignup.kubernetes.manifest import read_pod
 from alignup.topology_manager.admission import Admission, ContainerAllocation
@@ -188,22 +187,10 @@ class TopologyManager:
     def _release(self, pod: Pod) -> BaseException | None:
         """Release all that a pod was given, of each container the providers in reverse, and forget its affinities.
 
-        Whatever was released before is released again without harm. If a provider fails, it is asked once more, since
-        the exception may have come from outside, and then the others are; the first error is returned.
+        If a provider fails, the others are still called; the first error is returned.
         """
-        failed: BaseException | None = None
-        uid, providers = pod.uid, self.providers[::-1]
-        for container in pod.all_containers[:: 1 if self._in_pod_order else -1]:
-            name = container.name
-            for provider in providers:
-                try:
-                    provider.release(uid, name)
-                except BaseException as error:  # noqa: BLE001 - returned below
-                    failed = failed or error
-                    with suppress(BaseException):
-                        provider.release(uid, name)
-        self._store.forget_pod(pod.uid)
-        return failed
+        containers = list(pod.all_containers[:: 1 if self._in_pod_order else -1])
+        return release_all(containers, self.providers[::-1], pod.uid, self._store.forget_pod)
 
     def pod(self, pod_uid: str) -> Pod:
         """Return the admitted pod of a uid.

@@ -20,7 +20,8 @@ cdef extern from *:
     void set_even "alignup_set_even"(int64_t* count, int64_t value) noexcept nogil
 
 cdef enum:
-    MOST_TRIES = 64     # of what has to be done whatever comes; an error that comes each time is not from outside
+    MOST_TRIES = 4096   # of what has to be done whatever comes; an error that comes each time is not from outside
+    PROVIDER_TRIES = 8  # of a provider that fails: a user's may do so each time
 
 
 @cython.final
@@ -165,15 +166,39 @@ cdef class ManagerLock:
         return 0
 
 
-cdef object repeat(object work, tuple args):
+def release_all(list containers not None, tuple providers not None, str uid not None, forget not None):
+    """Have each provider release what each container has, then forget the pod; return the first error, if any.
+
+    What was released before is released again without harm. A provider that fails is asked some times more, since the
+    exception may have come from outside, and then the others are; what is no `Exception` never is a provider's own.
+
+    Args:
+        containers: of the pod, in the order of their release.
+        providers: in the order in which they release.
+        uid: of the pod.
+        forget: called with it at the end.
+    """
+    first = None
+    for container in containers:
+        for provider in providers:
+            failed = repeat(provider.release, (uid, container.name), PROVIDER_TRIES)
+            first = first or failed
+    failed = repeat(forget, (uid,))
+    return first or failed
+
+
+cdef object repeat(object work, tuple args, int most_errors=MOST_TRIES):
     """Call something until it has run to its end; return the first exception that was raised or returned, if any."""
-    cdef int tries
+    cdef int tries, errors = 0
     first = None
     for tries in range(MOST_TRIES):
         try:
             failed = work(*args)
         except BaseException as error:
             first = first or error
+            errors += isinstance(error, Exception)
+            if errors == most_errors:
+                break
         else:
             return first or (failed if isinstance(failed, BaseException) else None)
     return first
