@@ -189,7 +189,7 @@ class TopologyManager:
 
         If a provider fails, the others are still called; the first error is returned.
         """
-        containers = list(pod.all_containers[:: 1 if self._in_pod_order else -1])
+        containers = pod.all_containers[:: 1 if self._in_pod_order else -1]
         return release_all(containers, self.providers[::-1], pod.uid, self._store.forget_pod)
 
     def pod(self, pod_uid: str) -> Pod:

@@ -166,7 +166,7 @@ cdef class ManagerLock:
         return 0
 
 
-def release_all(list containers not None, tuple providers not None, str uid not None, forget not None):
+def release_all(tuple containers not None, tuple providers not None, str uid not None, forget not None):
     """Have each provider release what each container has, then forget the pod; return the first error, if any.
 
     What was released before is released again without harm. A provider that fails is asked some times more, since the
@@ -180,9 +180,13 @@ def release_all(list containers not None, tuple providers not None, str uid not 
     """
     first = None
     for container in containers:
+        name = container.name
         for provider in providers:
-            failed = repeat(provider.release, (uid, container.name), PROVIDER_TRIES)
-            first = first or failed
+            try:
+                provider.release(uid, name)
+            except BaseException as error:
+                first = first or error
+                repeat(provider.release, (uid, name), PROVIDER_TRIES)
     failed = repeat(forget, (uid,))
     return first or failed
 

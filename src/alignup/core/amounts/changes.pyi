@@ -4,7 +4,7 @@ from typing import Any, TypeVar, final
 _Result = TypeVar("_Result")
 
 def release_all(
-    containers: list[Any], providers: tuple[Any, ...], uid: str, forget: Callable[[str], object]
+    containers: tuple[Any, ...], providers: tuple[Any, ...], uid: str, forget: Callable[[str], object]
 ) -> BaseException | None: ...
 @final
 class Changes: ...
