@@ -58,6 +58,15 @@ def test_the_first_line_is_the_cause(conflict: str) -> None:
     assert done.stdout.startswith("✓ default/trainer: admitted, aligned on NUMA node 0\n")
 
 
+def test_a_narrow_table_is_whole_and_says_below_it_who_holds_what(conflict: str, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "72")
+    lines = [" ".join(line.split()) for line in run(conflict).stdout.split("\n\n✗ ", 1)[1].splitlines()]
+
+    start = lines.index("resource asked offered where there free")
+    assert lines[start + 2] == "cpu 2 0; 0+1 (not preferred) node 0 4 3"
+    assert "held, cpu, node 0: default/trainer/main 1" in lines[start:]
+
+
 def test_the_example_of_the_article_has_27_rows() -> None:
     done = run("--product")
 
