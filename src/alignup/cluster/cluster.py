@@ -352,7 +352,7 @@ class Cluster:
         with self._lock:  # an update moves what the board judges
             self._run(job, strategy, _flat_views(into), start, stop, nodes)
             where = slice(start, stop) if nodes is None else nodes[start:stop]
-            if job.policy >= 0 or pod.readings is not None or not into.exact[where].all():
+            if job.policy >= 0 or pod.readings is not None or pod.has_shared_pool or not into.exact[where].all():
                 self._ask(job, pod, strategy, into, np.arange(start, stop) if nodes is None else nodes[start:stop])
 
     def _run(
@@ -383,6 +383,10 @@ class Cluster:
         unsure = indices[~into.exact[indices]].tolist()
         if job.policy >= 0:
             unsure = sorted({*unsure, *(index for index in indices.tolist() if self._members[index].manager.has_pods)})
+        if pod.readings is not None or pod.has_shared_pool:
+            # rows of amounts know nothing of what containers of one pod share
+            shared = (index for index in indices.tolist() if self._members[index].read(pod).has_shared_pool)
+            unsure = sorted({*unsure, *shared})
         for index in unsure:
             try:
                 admission = self._members[index].try_admit(pod)
