@@ -6,6 +6,7 @@ _Result = TypeVar("_Result")
 def release_all(
     containers: tuple[Any, ...], providers: tuple[Any, ...], uid: str, forget: Callable[[str], object]
 ) -> BaseException | None: ...
+
 @final
 class Changes: ...
 
