@@ -224,7 +224,6 @@ def _start(grant: Grant, *, binds: bool, mounts: tuple[Mount, ...] = ()) -> Any:
     Raises:
         InputError: it is to be bound to CPUs of another machine.
     """
-    from alignup.host.leases.binding import is_strict  # startup counts
     from alignup.host.leases.child_process import Start  # startup counts
 
     if binds and not grant.is_here:
@@ -232,7 +231,7 @@ def _start(grant: Grant, *, binds: bool, mounts: tuple[Mount, ...] = ()) -> Any:
     environment = {name: os.fsencode(value) for name, value in grant.environment().items()}
     if not binds:
         return Start(environment, mounts=mounts)
-    return Start(environment, str(grant.lease.cpus), grant.memory_nodes, is_strict(grant.lease), mounts)
+    return Start(environment, str(grant.lease.cpus), grant.memory_nodes, grant.lease.is_strict, mounts)
 
 
 def _give_back(source: FileSource | AgentSource, lease: LeaseRecord) -> None:

@@ -91,6 +91,8 @@ class NumaNode(Record):
     hugepages: tuple[HugePages, ...] = ()
     distances: tuple[int, ...] = ()
     """To each node of the machine in the order of `machine.numa_nodes`; empty: not known."""
+    memory_kind: str = ""
+    """`dram`, `hbm`, `gpu` (of a GPU), `far` (slower than DRAM, as behind CXL); empty: what is usual, or not known."""
 
     @property
     def memory_by_type(self) -> dict[str, int]:

@@ -19,8 +19,7 @@ import msgspec
 from alignup.errors import AlignupError, AllocationError, InputError
 from alignup.host.device_plugins.answer import DeviceAnswer, join_answers
 from alignup.host.leases import agent_messages as messages
-from alignup.host.leases.binding import memory_nodes
-from alignup.host.leases.environment import cuda_variables
+from alignup.host.parts.environment import visible_variables
 from alignup.host.leases.evidence import check_release
 from alignup.host.leases.lease_node import cut
 from alignup.host.leases.request import Claim, PartOf, Question, check_name, make_request
@@ -329,8 +328,8 @@ class Service:
             raise AllocationError("the process exited before its lease was granted")
         machine, cuda = self._site.machine, {}
         if found.devices:
-            cuda = cuda_variables(found.devices, self._ledger.node.inventory, machine)
-        nodes = memory_nodes(found, machine)
+            cuda = visible_variables(found.devices, self._ledger.node.inventory, machine)
+        nodes = self._site.memory_nodes(found)
         lease = self._ledger.keep(lease_id, answer, cgroup)
         self.watch.watch(lease)
         return messages.Grant(

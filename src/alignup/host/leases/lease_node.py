@@ -319,7 +319,7 @@ def cut(
         InputError: it cannot be cut so, or there is a GPU that CUDA has no number for.
     """
     from alignup.host.leases.agent_messages import KnownPart  # noqa: PLC0415  # startup counts
-    from alignup.host.leases.environment import cuda_variables  # noqa: PLC0415  # as above
+    from alignup.host.parts.environment import visible_variables  # noqa: PLC0415  # as above
 
     threads = site.threads
     if threads > 1 and not cpus_per_part:
@@ -327,7 +327,7 @@ def cut(
     parts = cut_machine(site, inventory, count, cpus_per_part * threads, devices)
     if threads > 1:
         parts = tuple(replace(part, cpus=site.bound(part.cpus)) for part in parts)
-    cuda = [cuda_variables(part.devices, inventory, site.machine) for part in parts]
+    cuda = [visible_variables(part.devices, inventory, site.machine) for part in parts]
     return tuple(
         KnownPart(part.rank, part.cpus, part.numa_nodes, part.memory, dict(part.devices), variables)
         for part, variables in zip(parts, cuda, strict=True)

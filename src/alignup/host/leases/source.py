@@ -73,8 +73,7 @@ class FileSource:
             AllocationError: it cannot be had now, or not within that time.
             InputError: whoever keeps leases cannot be used, or the request is invalid.
         """
-        from alignup.host.leases.binding import memory_nodes  # noqa: PLC0415  # as above
-        from alignup.host.leases.environment import cuda_variables  # noqa: PLC0415  # as above
+        from alignup.host.parts.environment import visible_variables  # noqa: PLC0415  # as above
 
         site = self._site or self._load_site([resource for resource, _ in claim.request.devices])
         try:
@@ -82,11 +81,11 @@ class FileSource:
         except AgentOwnsError as error:
             return self._agent(error).acquire(claim, wait)
         try:
-            cuda = cuda_variables(lease.devices, site.inventory, site.machine)
+            cuda = visible_variables(lease.devices, site.inventory, site.machine)
         except InputError:
             give_back(self._file, lease)
             raise
-        nodes = memory_nodes(lease, site.machine)
+        nodes = site.memory_nodes(lease)
         return Grant(site.shown(lease), site.identity, str(self._file.path), nodes, site.is_here, cuda)
 
     def give_back(self, lease: LeaseRecord) -> None:
