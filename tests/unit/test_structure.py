@@ -27,7 +27,7 @@ WINGS = {"host", "control_plane"}
 ORDER = (
     {"errors", "records", "version"},
     {"text"},
-    {"host.trusted_files"},
+    {"host.trusted_files", "host.launchers"},
     {"machine"},
     {"host.processes"},
     {"kubernetes"},

@@ -1,7 +1,7 @@
 """Reads from a launcher's environment which of how many ranks of this machine a process is.
 
-`LAUNCHERS` is the whole table. The first launcher counts of which both variables are set: one that was started by another,
-such as torchrun by Slurm, is nearer to the process, and stands before it.
+`LAUNCHERS` is the whole table. The first launcher counts of which both variables are set: one that another has
+started, such as torchrun by Slurm, is nearer to the process, and stands before it.
 """
 
 from __future__ import annotations

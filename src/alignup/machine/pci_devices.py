@@ -117,7 +117,7 @@ def devices_from_pci(machine: Machine, selectors: Iterable[PciSelector]) -> dict
 
 
 def usual_selectors(machine: Machine, resource: str) -> list[PciSelector]:
-    """Return what selects those devices of a machine that a device plugin would offer as a resource; none: it has none."""
+    """Return what selects the devices of a machine that a device plugin would offer as a resource, if it has any."""
     selectors = (PciSelector.parse(f"{resource}={text}") for text in _USUAL.get(resource, ()))
     return [one for one in selectors if any(map(one.selects, machine.pci_devices))]
 

@@ -19,10 +19,10 @@ import msgspec
 from alignup.errors import AlignupError, AllocationError, InputError
 from alignup.host.device_plugins.answer import DeviceAnswer, join_answers
 from alignup.host.leases import agent_messages as messages
-from alignup.host.parts.environment import visible_variables
 from alignup.host.leases.evidence import check_release
 from alignup.host.leases.lease_node import cut
 from alignup.host.leases.request import Claim, PartOf, Question, check_name, make_request
+from alignup.host.parts.environment import visible_variables
 from alignup.host.processes.identity import Liveness, ProcessIdentity, ancestors
 from alignup.machine.device_inventory import Device, near_cpu_nodes
 

@@ -136,7 +136,7 @@ class Leases(msgspec.Struct, frozen=True, tag="leases", omit_defaults=True):
 
 
 class KnownPart(msgspec.Struct, frozen=True):
-    """A part of the machine (see `alignup.host.parts.Part`), and the variables that make CUDA see its GPUs."""
+    """A part of the machine (see `alignup.host.parts.part.Part`), and the variables that make CUDA see its GPUs."""
 
     rank: int
     cpus: CPUSet

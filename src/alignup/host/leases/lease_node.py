@@ -1,7 +1,8 @@
 """Keeps a node whose pods are leases: decides which CPUs, memory and devices a request gets, and takes them back.
 
-The decision is that of the kubelet's managers, with a static CPU manager and, where there is memory to give, a Static
-memory manager; each request brings its own policy. A request for a part of the machine gets exactly that part. The
+The decision is that of the kubelet's managers, with a static CPU manager; each request brings its own policy. Memory
+has a say in it too, and is then taken near the CPUs (`near_memory` beside this module), or as a kubelet's Static memory
+manager would where the site wants that. A request for a part of the machine gets exactly that part. The
 words about who holds what, and the file or the agent that keeps the leases, are left to others.
 """
 
@@ -14,14 +15,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from msgspec import structs
 
 from alignup.errors import AllocationError, InputError, UnknownPodError
-from alignup.host.leases.record import LeaseRecord, MemoryShare
+from alignup.host.leases.near_memory import NearMemory
+from alignup.host.leases.record import STRICT_POLICIES, LeaseRecord, MemoryShare
 from alignup.host.leases.request import CLAIM
 from alignup.kubernetes.kubelet_config import KubeletConfig, ReservedMemory
 from alignup.kubernetes.pod import Container, NodeConstraints, Pod, PodClaim
 from alignup.kubernetes.policy_options import DEFAULT_MAXIMUM, CpuOptions, TopologyOptions
 from alignup.kubernetes.qos import QOSClass
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, release_of
-from alignup.machine.bits import ids_of, overlapping
+from alignup.machine.bits import bit_set, ids_of, overlapping
 from alignup.machine.cpuset import CPUSet
 from alignup.node import Node, plugins_of
 from alignup.records import replace
@@ -30,13 +32,13 @@ from alignup.topology_manager.policy import Policy, make_policy
 from alignup.topology_manager.scope import Scope, make_scope
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from alignup.claims.read import Resources
     from alignup.host.leases.agent_messages import KnownPart
     from alignup.host.leases.local_machine import Site
     from alignup.host.leases.request import Request
-    from alignup.host.parts import Part
+    from alignup.host.parts.part import Part
     from alignup.host.processes.identity import ProcessIdentity
     from alignup.machine.device_inventory import Device
     from alignup.providers.devices.inventory import Preference
@@ -76,7 +78,7 @@ class LeaseNode:
         InputError: memory may be asked for, and there is none.
     """
 
-    __slots__ = ("_inventory", "_node", "_policies", "_site")
+    __slots__ = ("_inventory", "_memory", "_node", "_policies", "_site")
 
     def __init__(
         self, site: Site, resources: Iterable[str], *, has_memory: bool, version: KubeletVersion = NEWEST
@@ -84,8 +86,11 @@ class LeaseNode:
         self._site = site
         self._inventory: dict[str, Sequence[Device]] = {name: site.inventory[name] for name in resources}
         sets = {name: sets for name, sets in site.preferred_sets.items() if name in self._inventory}
-        config = _config(site, version, has_memory=has_memory)
-        self._node = Node(site.machine, config, self._inventory, plugins_of(sets), pair=site.pair)
+        self._memory = NearMemory(site.machine, site.memory_rule) if has_memory and not site.as_kubelet else None
+        config = _config(site, version, has_memory=has_memory and site.as_kubelet)
+        providers = [self._memory] if self._memory is not None else []
+        plugins = plugins_of(sets)
+        self._node = Node(site.placed, config, self._inventory, plugins, providers=providers, pair=site.pair)
         if site.claims is not None:
             here = platform.node() if site.claims.by_node.get(platform.node()) else ""
             self._node.know_claims(_for_leases(site.claims), name=here, dra_hints=True)
@@ -95,6 +100,11 @@ class LeaseNode:
     def node(self) -> Node:
         """The node, to be looked at."""
         return self._node
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether memory may be asked for."""
+        return self._memory is not None or self._node.memory is not None
 
     @property
     def inventory(self) -> Mapping[str, Sequence[Device]]:
@@ -143,6 +153,8 @@ class LeaseNode:
         try:
             if node.memory is not None and memory:
                 node.memory.adopt(lease_id, _CONTAINER, memory, f"{_LEASE}/{id_words(lease_id)}")
+            if self._memory is not None and _MEMORY in memory:
+                self._memory.adopt(lease_id, memory[_MEMORY])
             if node.cpu is not None and cpus:
                 node.cpu.adopt(lease_id, _CONTAINER, int(cpus))
             if node.devices is not None and known:
@@ -177,8 +189,7 @@ class LeaseNode:
             cpus, devices = self._admit(request, tenant)
         else:
             cpus, devices = self._take_part(request, tenant, leases, self.part_of(request))
-        memory = self._node.memory
-        shares = {} if memory is None else memory.shares(tenant.lease_id, _CONTAINER)
+        shares = self._shares(request, tenant.lease_id, cpus, devices)
         return LeaseRecord(
             id=tenant.lease_id,
             name=tenant.name,
@@ -193,6 +204,31 @@ class LeaseNode:
             ),
             devices={resource: ids for resource, ids in devices.items() if ids},
         )
+
+    def _shares(
+        self, request: Request, lease_id: str, cpus: CPUSet, devices: Mapping[str, tuple[str, ...]]
+    ) -> Mapping[str, Mapping[int, int]]:
+        """Return the memory of a lease, by type and kernel node id; without a kubelet's rules it is taken now.
+
+        Raises:
+            AllocationError: too little is free; the lease holds nothing.
+        """
+        if self._node.memory is not None:
+            return self._node.memory.shares(lease_id, _CONTAINER)
+        if self._memory is None or not request.memory:
+            return {}
+        machine = self._site.machine
+        home = overlapping(machine.node_cpus, int(cpus)) or bit_set(map(machine.position, self._near(devices)))
+        affinity = self._node.manager.affinities(lease_id).get(_CONTAINER)
+        if not home and affinity is not None and affinity.affinity is not None:
+            home = int(affinity.affinity)
+        strict = request.policy in STRICT_POLICIES
+        try:
+            self._memory.take(lease_id, request.memory, home, request.policy, strict=strict)
+        except AllocationError:
+            self.release(lease_id)
+            raise
+        return self._memory.shares(lease_id)
 
     def part_of(self, request: Request) -> Part:
         """Return the part of the machine that a request for one names.
@@ -323,7 +359,7 @@ def cut(
 
     threads = site.threads
     if threads > 1 and not cpus_per_part:
-        cpus_per_part = site.machine.cpu_count // count // threads
+        cpus_per_part = site.placed.cpu_count // count // threads
     parts = cut_machine(site, inventory, count, cpus_per_part * threads, devices)
     if threads > 1:
         parts = tuple(replace(part, cpus=site.bound(part.cpus)) for part in parts)
@@ -332,6 +368,21 @@ def cut(
         KnownPart(part.rank, part.cpus, part.numa_nodes, part.memory, dict(part.devices), variables)
         for part, variables in zip(parts, cuda, strict=True)
     )
+
+
+def notes(site: Site, parts: Sequence[KnownPart]) -> Iterator[str]:
+    """Yield what may surprise the owners of parts, in a sentence each."""
+    from alignup.host.parts.cut import shared_cores  # noqa: PLC0415  # startup counts
+
+    shared = shared_cores(site.machine, (int(part.cpus) for part in parts))
+    if shared:
+        yield f"CPUs {shared} are of cores that several parts have: there are too few whole cores for all"
+    given = {node for part in parts for node, _ in part.memory}
+    places = ids_of(site.memory_rule.open_nodes(site.machine), site.machine.numa_node_ids)
+    nodes = (site.whole or site.machine).numa_nodes
+    lost = CPUSet(node.id for node in nodes if node.id in places and node.id not in given and not node.cores)
+    if lost:
+        yield f"NUMA nodes {lost} have memory and no CPUs, and no part has any of it: --memory-kind any shares it out"
 
 
 def cut_machine(
@@ -350,13 +401,18 @@ def cut_machine(
         InputError: it cannot be cut so.
     """
     from alignup.host.leases.request import Request  # noqa: PLC0415  # startup counts
-    from alignup.host.parts import part_with, split_machine  # noqa: PLC0415  # as above
+    from alignup.host.parts.cut import parts_with, split_machine  # noqa: PLC0415  # as above
     from alignup.host.processes.identity import ProcessIdentity  # noqa: PLC0415  # as above
 
     has_claims = any(name.startswith(CLAIM) for name in devices)
-    if (site.cpu_options == CpuOptions() or site.layout) and not has_claims:
+    options = site.cpu_options
+    own = CpuOptions(
+        full_pcpus_only=options.full_pcpus_only and not site.as_kubelet,
+        prefer_align_cpus_by_uncorecache=options.prefer_align_cpus_by_uncorecache and not site.as_kubelet,
+    )
+    if (options == own or site.layout) and not has_claims:
         return split_machine(
-            site.machine,
+            site.placed if site.idle_siblings else site.machine,
             count,
             cpus_per_part=cpus,
             devices=devices,
@@ -364,6 +420,9 @@ def cut_machine(
             preferred_sets=site.preferred_sets,
             pair=site.pair,
             layout=site.layout,
+            same_l3=own.prefer_align_cpus_by_uncorecache,
+            full_cores=own.full_pcpus_only,
+            memory=site.memory_rule,
         )
     threads = max(len(core.cpus) for node in site.machine.numa_nodes for core in node.cores)
     share = cpus or site.machine.cpu_count // count // threads * threads
@@ -377,10 +436,7 @@ def cut_machine(
             made.append(node.place(request, tenant))
         except AllocationError as error:
             raise InputError(f"part {rank} of {count} does not fit: {error.detail}") from error
-    given = int(CPUSet(cpu for lease in made for cpu in lease.cpus))
-    return tuple(
-        part_with(site.machine, rank, int(lease.cpus), dict(lease.devices), given) for rank, lease in enumerate(made)
-    )
+    return parts_with(site.machine, [(int(lease.cpus), lease.devices) for lease in made], site.memory_rule)
 
 
 def _check_part_free(part: Part, leases: Iterable[LeaseRecord]) -> None:

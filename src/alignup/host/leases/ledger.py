@@ -422,7 +422,7 @@ class Ledger:
     def _place(self, claim: Claim, name: str) -> LeaseRecord | Question:
         """Set aside what the node decides on."""
         request = claim.request
-        if request.memory and self._node.node.memory is None:
+        if request.memory and not self._node.has_memory:
             raise InputError.at("memory", "a machine with memory that this process may use", request.memory)
         self._advice, self._questions = claim.advice, []
         tenant = Tenant(claim.id, name, claim.holder, claim.command)

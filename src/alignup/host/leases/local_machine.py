@@ -20,7 +20,7 @@ from alignup.kubernetes.policy_options import CpuOptions
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.load import HERE, AskDriver, load_with_devices
 from alignup.machine.nvidia import GPU_RESOURCE
-from alignup.records import Record, field, replace
+from alignup.records import Record, field
 from alignup.text.counting import counted
 
 if TYPE_CHECKING:

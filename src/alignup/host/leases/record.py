@@ -15,7 +15,7 @@ from alignup.text.counting import some_of
 
 _T = TypeVar("_T")
 _SHOWN: Final = 4
-_STRICT_POLICIES: Final = frozenset({"restricted", "single-numa-node"})
+STRICT_POLICIES: Final = frozenset({"restricted", "single-numa-node"})
 _LARGEST: Final = 1 << 60
 """Bytes: more than any machine can address."""
 _MOST_CPUS: Final = 1 << 20
@@ -64,7 +64,7 @@ class LeaseRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     @property
     def is_strict(self) -> bool:
         """Whether memory must come from its nodes: under the policies that promise the same of CPUs."""
-        return self.policy in _STRICT_POLICIES
+        return self.policy in STRICT_POLICIES
 
     @property
     def processes(self) -> tuple[ProcessIdentity, ...]:

@@ -133,13 +133,16 @@ class FileSource:
         Raises:
             InputError: it cannot be cut so; the sentence says if this process may use only some of its CPUs.
         """
-        from alignup.host.leases.lease_node import cut  # noqa: PLC0415  # startup counts
+        from alignup.host.leases.lease_node import cut, notes  # noqa: PLC0415  # startup counts
 
         site = self._load_site([resource for resource, wanted in devices.items() if wanted])
         try:
-            return cut(site, site.inventory, count, cpus_per_part, devices)
+            parts = cut(site, site.inventory, count, cpus_per_part, devices)
         except InputError as error:
             raise InputError(f"{error}; {site.limit}" if site.limit else str(error)) from None
+        for note in notes(site, parts):
+            self._file.tell(note)
+        return parts
 
     def _agent(self, error: AgentOwnsError) -> AgentSource:
         """Return the agent that has taken over the file."""

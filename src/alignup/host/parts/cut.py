@@ -71,7 +71,8 @@ def split_machine(
         layout: one of `LAYOUTS`, in place of the third and fifth rule: rank by rank, parts go to the next of the
             machine's NUMA nodes, sockets or L3 caches, around and around, as mpirun's `--map-by` has it; `core`: to the
             next cores.
-        same_l3: keep parts within one L3 cache where they fit, and make them fit where there are as many parts as caches.
+        same_l3: keep parts within one L3 cache where they fit, and make them fit where there are as many parts as
+            caches.
         full_cores: refuse to split a core.
         memory: which nodes' memory is shared out.
 
@@ -157,7 +158,8 @@ def _dealt(cores: Sequence[int], count: int) -> set[int]:
         by_size.setdefault(core.bit_count(), []).append(core)
     sizes = sorted(by_size, reverse=True)
     even = {size: len(by_size[size]) * count // len(cores) for size in sizes}
-    for size in sorted(sizes, key=lambda size: -(len(by_size[size]) * count % len(cores)))[: count - sum(even.values())]:
+    left = count - sum(even.values())
+    for size in sorted(sizes, key=lambda size: -(len(by_size[size]) * count % len(cores)))[:left]:
         even[size] += 1
     return {core for size in sizes for core in by_size[size][: even[size]]}
 
@@ -233,8 +235,11 @@ class _Remaining:
             if cores * parts <= sum(one >= size for one in sizes):
                 self.cores = [[core for core in own if core.bit_count() >= size] for own in self.cores]
                 return _Share(cores, cpus_per_part)
-        self.cores = [[1 << cpu for core in own for cpu in bit_numbers(core)] for own in self.cores]
-        return _Share(cpus_per_part or total // parts, cpus_per_part)
+        cpus = cpus_per_part or total // parts
+        # one CPU each is of a core of its own for as long as there are any; several are neighbours
+        joined = (lambda own: [union(own)]) if cpus == 1 else list
+        self.cores = [[1 << cpu for bits in joined(own) for cpu in bit_numbers(bits)] for own in self.cores]
+        return _Share(cpus, cpus_per_part)
 
     def groups(self, cores: Sequence[int]) -> list[list[int]]:
         """Return cores of a node by their L3 cache, in order; as one group where caches do not matter."""
@@ -267,7 +272,7 @@ class _Remaining:
         if layout not in LAYOUTS:
             raise InputError.at("--layout", f"one of {', '.join(LAYOUTS)}", layout)
         place_of = {
-            core.bits & -core.bits: {
+            1 << cpu: {
                 "numa": node,
                 "socket": core.socket,
                 # the cache itself, which may be none of the uncore caches of a kubelet
@@ -276,12 +281,11 @@ class _Remaining:
             }[layout]
             for node, own in enumerate(self.machine.numa_nodes)
             for core in own.cores
+            for cpu in core.cpus
         }
         rooms: dict[int, list[int]] = {}
-        place = 0
         for bits in (bits for cores in self.cores for bits in cores):
-            place = place_of.get(bits & -bits, place)  # where cores are split, their CPUs follow each other
-            rooms.setdefault(place, []).append(bits)
+            rooms.setdefault(place_of[bits & -bits], []).append(bits)
         needed = share.cores
         while needed > 1 and not share.cpus and sum(len(room) // needed for room in rooms.values()) < parts:
             needed -= 1

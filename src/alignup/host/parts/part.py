@@ -48,7 +48,7 @@ class Part(Record):
 
         Args:
             memory: `preferred`: from these nodes first; `bind`: from these only; `interleave`: from each of them in
-                turn; `weighted-interleave`: by the kernel's weights (Linux 6.9); `local`: from wherever the thread runs.
+                turn; `weighted-interleave`: by the kernel's weights (Linux 6.9); `local`: from where a thread runs.
             threads: bind the other threads that are there too.
 
         Raises:
@@ -80,6 +80,6 @@ class Part(Record):
         share = sum(size for _, size in self.memory)
         if left < share:
             warn(
-                f"NUMA nodes {CPUSet(nodes)} have {left >> 20} MiB left of the {share >> 20} MiB of this part: memory beyond "
-                "is refused and the process killed; memory='preferred' takes it from other nodes"
+                f"NUMA nodes {CPUSet(nodes)} have {left >> 20} MiB left of the {share >> 20} MiB of this part: whoever "
+                "needs more is killed; with memory='preferred' it would come from other nodes"
             )

@@ -1,4 +1,4 @@
-"""One call for every rank: which part of this machine it has, and the binding to it. `split` looks at the same division.
+"""One call for every rank, `bind`: which part of this machine it has, and the binding to it; `split` shows all parts.
 
 No rank talks to another: each computes the whole division, of what all of them may use, and takes its own part.
 """
@@ -90,7 +90,7 @@ def bind(
     taken; where others share the machine, `alignup.lease` arbitrates.
 
     With devices, GPU i of the machine is the GPU that CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES lists at i. Where
-    these leave the rank only as many as it asks for, they are its own, given by its launcher, and its CPUs are near them.
+    these leave the rank only as many as it asks for, its launcher has given it these, and its CPUs are near them.
 
     Args:
         part: the rank, counted from 0; None: as the launcher says (`alignup.host.launchers`).

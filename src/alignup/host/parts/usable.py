@@ -78,7 +78,7 @@ def equal_cores(machine: Machine) -> Machine:
 
 
 def _within(machine: Machine, cpus: int, memory_nodes: int) -> Machine:
-    """Return the machine with some CPUs and the memory of some nodes; a node without cores is known to have had some."""
+    """Return the machine with some CPUs and the memory of some nodes; of one whose cores are gone the kind is kept."""
 
     def cut(node: NumaNode) -> NumaNode:
         kind = node.memory_kind or ("dram" if node.cores else "")

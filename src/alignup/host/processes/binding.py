@@ -114,7 +114,7 @@ def bind_threads(cpus: CPUSet) -> None:
     """
     bind_cpus(cpus)
     bound: set[str] = set()
-    while left := set(os.listdir("/proc/self/task")) - bound:
+    while left := set(os.listdir("/proc/self/task")) - bound:  # noqa: PTH208  # pathlib is slow to import
         for thread in left:
             try:
                 os.sched_setaffinity(int(thread), cpus)

@@ -11,16 +11,17 @@ import pytest
 import leasing
 from alignup.errors import InputError
 from alignup.host.device_plugins.answer import DeviceAnswer, Mount
-from alignup.host.leases.environment import cuda_variables, device_variable, lease_variables, variables
+from alignup.host.leases.environment import lease_variables
 from alignup.host.leases.evidence import Evidence
 from alignup.host.leases.record import MemoryShare, lease_decoder
+from alignup.host.parts.environment import device_variable, variables, visible_variables
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.machine import PciDevice
 
 
 def told(site, **fields):
     fields = {"cpus": CPUSet(), "numa_nodes": (), "memory": 0, "devices": {}, **fields}
-    return {**variables(**fields), **cuda_variables(fields["devices"], site.inventory, site.machine)}
+    return {**variables(**fields), **visible_variables(fields["devices"], site.inventory, site.machine)}
 
 
 def test_all_that_is_had_is_told_and_nothing_else():

@@ -11,7 +11,9 @@ import pytest
 import leasing
 from alignup.errors import InputError
 from alignup.host.leases import local_machine as module
-from alignup.host.leases.local_machine import fingerprint, load_site, reachable
+from alignup.host.leases.local_machine import fingerprint, load_site
+from alignup.host.leases.record import MemoryShare
+from alignup.host.parts.usable import reachable
 from alignup.machine import nvidia
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device
@@ -145,3 +147,33 @@ def test_a_file_is_a_machine(tmp_path):
     path = tmp_path / "m.json"
     path.write_text(json.dumps(leasing.machine().to_dict()))
     assert load_site(str(path)).machine == leasing.machine()
+
+
+SHARES = (MemoryShare(0, "memory", 0), MemoryShare(1, "memory", 5))
+
+
+@pytest.mark.parametrize(
+    ("policy", "strict"), [("none", False), ("best-effort", False), ("restricted", True), ("single-numa-node", True)]
+)
+def test_strict_policies_bind_strictly(policy, strict):
+    """Others prefer."""
+    assert leasing.record(policy=policy).is_strict is strict
+
+
+@pytest.mark.parametrize(
+    ("fields", "nodes"),
+    [
+        ({"cpus": CPUSet.parse("0"), "memory": SHARES, "policy": "none"}, (1,)),
+        ({"cpus": CPUSet.parse("0,4"), "policy": "restricted"}, (0, 1)),
+        ({"cpus": CPUSet.parse("0,4"), "policy": "none"}, ()),
+        ({}, ()),
+    ],
+)
+def test_memory_follows_what_was_asked_for_and_else_the_cpus(fields, nodes):
+    """Under policy none it follows nothing."""
+    assert leasing.site().memory_nodes(leasing.record(**fields)) == nodes
+
+
+def test_nodes_without_memory_are_not_bound_to():
+    """The kernel would refuse."""
+    assert leasing.site(leasing.machine(memory=0)).memory_nodes(leasing.record(cpus=CPUSet([0]))) == ()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import leasing
 from alignup import split
 from alignup.errors import InputError
-from alignup.host.parts import split_machine
+from alignup.host.parts.cut import split_machine
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device
 from alignup.machine.load import load_machine
