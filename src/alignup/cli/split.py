@@ -69,7 +69,7 @@ def part_dict(part: KnownPart) -> dict[str, Any]:
 
 def env_line(part: KnownPart, parts: int) -> str:
     """Return the variables of a part, quoted for a shell: `env $(sed -n 1p parts) COMMAND`."""
-    from alignup.host.parts.environment import variables  # startup counts
+    from alignup.host.parts.part import variables  # startup counts
 
     found = {
         "ALIGNUP_PART": f"{part.rank}/{parts}",

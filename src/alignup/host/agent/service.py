@@ -22,7 +22,7 @@ from alignup.host.leases import agent_messages as messages
 from alignup.host.leases.evidence import check_release
 from alignup.host.leases.lease_node import cut
 from alignup.host.leases.request import Claim, PartOf, Question, check_name, make_request
-from alignup.host.parts.environment import visible_variables
+from alignup.host.parts.part import visible_variables
 from alignup.host.processes.identity import Liveness, ProcessIdentity, ancestors
 from alignup.machine.device_inventory import Device, near_cpu_nodes
 

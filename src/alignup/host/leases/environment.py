@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from alignup.host.leases.evidence import VARIABLE, evidence_of, evidence_text
-from alignup.host.parts.environment import variables
+from alignup.host.parts.part import variables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -355,7 +355,7 @@ def cut(
         InputError: it cannot be cut so, or there is a GPU that CUDA has no number for.
     """
     from alignup.host.leases.agent_messages import KnownPart  # noqa: PLC0415  # startup counts
-    from alignup.host.parts.environment import visible_variables  # noqa: PLC0415  # as above
+    from alignup.host.parts.part import visible_variables  # noqa: PLC0415  # as above
 
     threads = site.threads
     if threads > 1 and not cpus_per_part:

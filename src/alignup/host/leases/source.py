@@ -73,7 +73,7 @@ class FileSource:
             AllocationError: it cannot be had now, or not within that time.
             InputError: whoever keeps leases cannot be used, or the request is invalid.
         """
-        from alignup.host.parts.environment import visible_variables  # noqa: PLC0415  # as above
+        from alignup.host.parts.part import visible_variables  # noqa: PLC0415  # as above
 
         site = self._site or self._load_site([resource for resource, _ in claim.request.devices])
         try:

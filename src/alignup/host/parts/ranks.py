@@ -139,7 +139,7 @@ def _part_of(loaded: LoadedMachine, rank: int, of: int, wanted: Mapping[str, int
     known: Mapping[str, Sequence[Device]] = loaded.devices
     own: dict[str, tuple[str, ...]] = {}
     if wanted:
-        from alignup.host.parts.environment import seen_devices  # noqa: PLC0415  # startup counts
+        from alignup.host.parts.part import seen_devices  # noqa: PLC0415  # startup counts
 
         seen = seen_devices(known, os.environ)
         own = {
@@ -188,7 +188,7 @@ def _with_variables(part: Part, loaded: LoadedMachine) -> Part:
     """Return a part with the variables by which runtimes see its GPUs only; none where they could not number one."""
     if not part.devices:
         return part
-    from alignup.host.parts.environment import visible_variables  # noqa: PLC0415  # startup counts
+    from alignup.host.parts.part import visible_variables  # noqa: PLC0415  # startup counts
 
     try:
         return replace(part, visible=visible_variables(part.devices, loaded.devices, loaded.machine))

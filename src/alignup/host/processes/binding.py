@@ -9,7 +9,7 @@ import ctypes
 import errno
 import os
 import sys
-import threading
+from _thread import get_native_id
 from typing import TYPE_CHECKING, Final
 
 from alignup.errors import AllocationError, system_reason
@@ -66,7 +66,7 @@ def bind(cpus: CPUSet, numa_nodes: Iterable[int], *, strict: bool) -> tuple[Bind
         AllocationError: the kernel does not let the thread use these CPUs; nothing has changed.
     """
     nodes = tuple(numa_nodes)
-    thread = threading.get_native_id()
+    thread = get_native_id()
     earlier_cpus = frozenset(os.sched_getaffinity(0))
     bind_cpus(cpus)
     if not nodes:
@@ -88,7 +88,7 @@ def restore(binding: Binding) -> None:
         return
     except OSError as error:
         raise _refused(CPUSet(binding.cpus), error) from error
-    if binding.memory is not None and binding.thread == threading.get_native_id():
+    if binding.memory is not None and binding.thread == get_native_id():
         _set_memory_policy(*binding.memory)
 
 

@@ -14,7 +14,7 @@ from alignup.host.device_plugins.answer import DeviceAnswer, Mount
 from alignup.host.leases.environment import lease_variables
 from alignup.host.leases.evidence import Evidence
 from alignup.host.leases.record import MemoryShare, lease_decoder
-from alignup.host.parts.environment import device_variable, variables, visible_variables
+from alignup.host.parts.part import device_variable, variables, visible_variables
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.machine import PciDevice
 
