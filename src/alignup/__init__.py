@@ -20,8 +20,8 @@ Public names are imported on first use, so that `import alignup` is fast:
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # `typing` is slow to import
 if TYPE_CHECKING:
     from alignup.cluster import Cluster as Cluster
     from alignup.cluster import Evaluation as Evaluation

@@ -7,12 +7,14 @@ started, such as torchrun by Slurm, is nearer to the process, and stands before 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, NamedTuple
 
 from alignup.errors import InputError
+from alignup.records import Record
 
+TYPE_CHECKING = False  # `typing` is slow to import
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Final
 
 _COUNTS: Final = r"\d{1,6}(\(x\d{1,6}\))?"
 _PARTS_AT_MOST: Final = 999_999
@@ -20,7 +22,7 @@ _SLURM_NODE: Final = "SLURM_NODEID"
 _FLUX_NODES: Final = "FLUX_JOB_NNODES"
 
 
-class Launcher(NamedTuple):
+class Launcher(Record):
     """A program that starts ranks, and the variables in which it counts those of one machine."""
 
     name: str
@@ -52,7 +54,7 @@ LAUNCHERS: Final = (
 )
 
 
-class LocalRank(NamedTuple):
+class LocalRank(Record):
     """Which of how many ranks of this machine a process is, by the word of a launcher."""
 
     rank: int

@@ -8,7 +8,6 @@ bit i is position i, `machine.numa_nodes[i]`.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError
 from alignup.machine.bits import bit_numbers, union
@@ -17,8 +16,10 @@ from alignup.records import Record, field, json_fields, replace
 from alignup.text.byte_sizes import short_bytes
 from alignup.text.counting import counted
 
+TYPE_CHECKING = False  # `typing` is slow to import
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any, Final
 
     from alignup.machine.wire import CoreWire, MachineWire, NumaNodeWire
 

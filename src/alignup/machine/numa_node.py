@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Final
 
 from alignup.errors import InputError
 from alignup.machine.bits import bit_numbers, bit_set
 from alignup.records import Record, field
 from alignup.text.byte_sizes import BYTE_SUFFIXES, format_bytes
+
+TYPE_CHECKING = False  # `typing` is slow to import
+if TYPE_CHECKING:
+    from typing import Final
 
 _PAGE_SIZE: Final = "([1-9][0-9]{0,8})(Ki|Mi|Gi|Ti)"
 

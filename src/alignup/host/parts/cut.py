@@ -21,7 +21,6 @@ what is in use: equal machines are cut equally, so each rank can compute its par
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, Final
 
 from alignup.errors import AllocationError, InputError
 from alignup.host.parts.near_memory import MemoryRule, distance, memory_shares
@@ -31,8 +30,10 @@ from alignup.machine.cpuset import CPUSet
 from alignup.records import Record, field
 from alignup.text.counting import counted
 
+TYPE_CHECKING = False  # `typing` is slow to import
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from typing import Final
 
     from alignup.machine.device_inventory import Device
     from alignup.machine.machine import Machine

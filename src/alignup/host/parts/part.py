@@ -6,14 +6,15 @@ The variables are those of leases too: what there is, for the process itself and
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError, warn
 from alignup.machine.cpuset import CPUSet
 from alignup.records import Record, field
 
+TYPE_CHECKING = False  # `typing` is slow to import
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from typing import Final
 
     from alignup.machine.device_inventory import Device
     from alignup.machine.machine import Machine
@@ -73,6 +74,8 @@ class Part(Record):
         nodes = [node for node, _ in self.memory]
         if memory == "bind":
             self._check_room(nodes)
+        if memory == "preferred" and _is_all_memory(nodes):
+            return  # as the kernel prefers its nodes anyway
         trouble = set_memory(nodes, memory) if nodes or memory == "local" else ""
         if trouble:
             warn(f"{trouble}; going on with CPUs {self.cpus}")
@@ -93,6 +96,15 @@ class Part(Record):
                 f"NUMA nodes {CPUSet(nodes)} have {left >> 20} MiB left of the {share >> 20} MiB of this part: whoever "
                 "needs more is killed; with memory='preferred' it would come from other nodes"
             )
+
+
+def _is_all_memory(nodes: Iterable[int]) -> bool:
+    """Return whether no other NUMA node of this machine has memory; False if the kernel does not say."""
+    try:
+        with open("/sys/devices/system/node/has_memory", encoding="ascii") as file:  # noqa: PTH123  # startup counts
+            return CPUSet.parse(file.read()) <= CPUSet(nodes)
+    except OSError:
+        return False
 
 
 def device_variable(resource: str) -> str:
@@ -159,7 +171,9 @@ def visible_variables(
             order = [device.id for device in there.get(resource, ())]
         for identity, name in zip(ids, wanted, strict=True):
             if name not in order:  # left out, it would be held and never seen
-                raise InputError.at(f"the devices of {resource}", f"a GPU that {variable.partition('_')[0]} can number", identity)
+                raise InputError.at(
+                    f"the devices of {resource}", f"a GPU that {variable.partition('_')[0]} can number", identity
+                )
         if variable == "CUDA_VISIBLE_DEVICES":
             found["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
         found[variable] = ",".join(map(str, sorted(map(order.index, wanted))))

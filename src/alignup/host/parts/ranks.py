@@ -6,7 +6,6 @@ No rank talks to another: each computes the whole division, of what all of them 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError, warn
 from alignup.host.parts.cut import split_machine
@@ -16,8 +15,10 @@ from alignup.machine.cpuset import CPUSet
 from alignup.machine.machine import Machine
 from alignup.records import replace
 
+TYPE_CHECKING = False  # `typing` is slow to import
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import Any, Final
 
     from alignup.host.launchers import Launcher
     from alignup.machine.device_inventory import Device
@@ -110,7 +111,8 @@ def bind(
     if part is None and of is None:
         from alignup.host.launchers import local_rank  # noqa: PLC0415  # startup counts
 
-        part, of, launcher = local_rank(os.environ)
+        found = local_rank(os.environ)
+        part, of, launcher = found.rank, found.ranks, found.launcher
     if part is None or of is None or not 0 <= part < of:
         raise InputError.at("bind", "a part below the number of parts, or neither of the two", f"{part} of {of}")
     if memory not in MEMORY_MODES:
@@ -120,14 +122,14 @@ def bind(
     bound = "" if launcher is None else _bound_by(launcher)
     rules: dict[str, Any] = {"cpus_per_part": cpus or 0, "layout": layout or "", "full_cores": full_cores}
     try:
-        found = _part_of(loaded, part, of, wanted, rules)
+        mine = _part_of(loaded, part, of, wanted, rules)
     except InputError as error:
         raise InputError(f"{error}; {bound}" if bound else str(error)) from None
     if bound:
         warn(bound)
-    found = _with_variables(found, loaded)
-    found.bind(memory, threads=threads)
-    return found
+    mine = _with_variables(mine, loaded)
+    mine.bind(memory, threads=threads)
+    return mine
 
 
 def _part_of(loaded: LoadedMachine, rank: int, of: int, wanted: Mapping[str, int], rules: Mapping[str, Any]) -> Part:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError
 from alignup.machine.bits import bit_set, union
@@ -11,7 +10,10 @@ from alignup.machine.cpuset import CPUSet
 from alignup.machine.numa_node import cores_within
 from alignup.records import replace
 
+TYPE_CHECKING = False  # `typing` is slow to import
 if TYPE_CHECKING:
+    from typing import Final
+
     from alignup.machine.machine import Machine
     from alignup.machine.numa_node import NumaNode
 

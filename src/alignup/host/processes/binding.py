@@ -5,20 +5,20 @@ Children and programs that are executed inherit both. Which CPUs and memory thes
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import sys
 from _thread import get_native_id
-from typing import TYPE_CHECKING, Final
 
 from alignup.errors import AllocationError, system_reason
 from alignup.machine.cpuset import CPUSet
 from alignup.records import Record
 from alignup.text.counting import named
 
+TYPE_CHECKING = False  # `typing` is slow to import
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Final
 
 _MPOL_PREFERRED: Final = 1
 _MPOL_PREFERRED_MANY: Final = 5
@@ -168,6 +168,8 @@ def _set_memory_policy(mode: int, mask: int) -> int:
     numbers = _system_calls()
     if numbers is None:
         return errno.ENOSYS
+    import ctypes  # noqa: PLC0415  # startup counts
+
     words = (ctypes.c_uint64 * _WORDS)(*(mask >> _WORD * i & (1 << _WORD) - 1 for i in range(_WORDS)))
     # the kernel takes one off the number of bits
     return _call(numbers[1], ctypes.c_long(mode), words if mask else None, ctypes.c_ulong(_WORDS * _WORD + 1))
@@ -178,6 +180,8 @@ def _memory_policy() -> tuple[int, int] | None:
     numbers = _system_calls()
     if numbers is None:
         return None
+    import ctypes  # noqa: PLC0415  # startup counts
+
     mode = ctypes.c_int(0)
     words = (ctypes.c_uint64 * _WORDS)()
     size = ctypes.c_ulong(_WORDS * _WORD + 1)
@@ -188,5 +192,7 @@ def _memory_policy() -> tuple[int, int] | None:
 
 def _call(number: int, *arguments: object) -> int:
     """Make a system call; return the error number, 0 if there was none."""
+    import ctypes  # noqa: PLC0415  # startup counts
+
     library = ctypes.CDLL(None, use_errno=True)
     return 0 if library.syscall(ctypes.c_long(number), *arguments) == 0 else ctypes.get_errno()
