@@ -13,19 +13,8 @@ from alignup.errors import InputError
 TYPE_CHECKING = False  # `typing` is slow to import
 if TYPE_CHECKING:
     from typing import Final, Protocol
-
-    class KernelTree(Protocol):
-        """Kernel files by their path from the root, without a leading slash: `sys/devices/system/cpu/online`."""
-
-        source: str
-        """The name of the tree in errors."""
-
-        def read(self, path: str, *, whole: bool = True) -> str | None:
-            """Return the text of a file, or None; unless `whole`, at least the first few hundred lines of it."""
-
-        def names(self, path: str) -> Sequence[str]:
-            """Return the names in a folder, in no order; none if there is no such folder."""
-
+else:
+    Protocol = object
 
 CPU_FOLDER: Final = "sys/devices/system/cpu"
 NODE_FOLDER: Final = "sys/devices/system/node"
@@ -38,6 +27,19 @@ _LARGEST_CPUINFO: Final = 16 << 20
 def largest_size(path: str) -> int:
     """Return how many bytes a kernel file may have; a larger one is no kernel file, such as a device."""
     return _LARGEST_CPUINFO if path == "proc/cpuinfo" else _LARGEST
+
+
+class KernelTree(Protocol):
+    """Kernel files by their path from the root, without a leading slash: `sys/devices/system/cpu/online`."""
+
+    source: str
+    """The name of the tree in errors."""
+
+    def read(self, path: str, *, whole: bool = True) -> str | None:
+        """Return the text of a file, or None; unless `whole`, at least the first few hundred lines of it."""
+
+    def names(self, path: str) -> Sequence[str]:
+        """Return the names in a folder, in no order; none if there is no such folder."""
 
 
 class DirectoryTree:

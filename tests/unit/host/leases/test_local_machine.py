@@ -13,7 +13,6 @@ from alignup.errors import InputError
 from alignup.host.leases import local_machine as module
 from alignup.host.leases.local_machine import fingerprint, load_site
 from alignup.host.leases.record import MemoryShare
-from alignup.host.parts.usable import reachable
 from alignup.machine import nvidia
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device
@@ -30,28 +29,6 @@ def test_the_machine_at_hand_is_cut_to_what_may_be_used():
         os.sched_setaffinity(0, before)
     assert site.is_here
     assert list(CPUSet.from_int(site.machine.cpus)) == [min(before)]
-
-
-def test_cpus_and_memory_out_of_reach_are_cut():
-    """Nodes stay, so that masks mean the same."""
-    machine = leasing.machine()
-
-    cut = reachable(machine, 0b10011, 0b10)
-
-    assert [[core.cpus for core in node.cores] for node in cut.numa_nodes] == [[(0,), (1,)], [(4,)]]
-    assert [node.memory for node in cut.numa_nodes] == [0, 16 * leasing.GI]
-    assert reachable(machine, -1, -1) is machine
-    with pytest.raises(InputError, match="may use CPUs 99 only"):
-        reachable(machine, 1 << 99, -1)
-
-
-def test_the_kernel_may_not_tell_about_memory(tmp_path):
-    """Then all of it counts as allowed."""
-    (tmp_path / "status").write_text("Name:\tx\nMems_allowed_list:\t0,2-3\n")
-    assert module._allowed_memory_nodes(str(tmp_path / "status")) == 0b1101
-    (tmp_path / "status").write_text("Name:\tx\n")
-    assert module._allowed_memory_nodes(str(tmp_path / "status")) == -1
-    assert module._allowed_memory_nodes(str(tmp_path / "none")) == -1
 
 
 def test_a_catalog_machine_brings_its_devices():
