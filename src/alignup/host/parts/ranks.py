@@ -156,7 +156,7 @@ def _part_of(loaded: LoadedMachine, rank: int, of: int, wanted: Mapping[str, int
     # one place for each set of devices that the machine has, of which the launcher gave this rank one
     places = min(len(known[resource]) // wanted[resource] for resource in own)
     cut = split_machine(loaded.machine, max(places, of), devices=wanted if places >= of else {}, **shared)
-    mine = next((one for one in cut if all(one.devices.get(name) == ids for name, ids in own.items())), None)
+    mine = next((one for one in cut if all({*one.devices.get(name, ())} == {*ids} for name, ids in own.items())), None)
     if mine is None:
         warn(f"the devices that this rank was given ({own}) are those of no part: its CPUs may be far from them")
         mine = cut[rank]
