@@ -27,8 +27,9 @@ WINGS = {"host", "control_plane"}
 ORDER = (
     {"errors", "records", "version"},
     {"text"},
-    {"host.trusted_files", "host.launchers"},
+    {"host.trusted_files"},
     {"machine"},
+    {"host.launchers"},
     {"host.processes"},
     {"kubernetes"},
     {"core"},

@@ -6,9 +6,11 @@ started, such as torchrun by Slurm, is nearer to the process, and stands before 
 
 from __future__ import annotations
 
+import os
 import re
 
 from alignup.errors import InputError
+from alignup.machine.cpuset import CPUSet
 from alignup.records import Record
 
 TYPE_CHECKING = False  # `typing` is slow to import
@@ -61,6 +63,19 @@ class LocalRank(Record):
     """Counted from 0."""
     ranks: int
     launcher: Launcher
+
+    def binding(self) -> str:
+        """Return in words that the launcher has bound this process to fewer CPUs than its parent; empty if it has not."""
+        try:
+            own, above = os.sched_getaffinity(0), os.sched_getaffinity(os.getppid())
+        except OSError:
+            return ""
+        if not self.launcher.unbind or not own < above:
+            return ""
+        return (
+            f"{self.launcher.name} has bound this rank to CPUs {CPUSet(own)} of {CPUSet(above)}, of which parts are "
+            f"cut: start the ranks with {self.launcher.unbind}"
+        )
 
 
 def local_rank(environment: Mapping[str, str]) -> LocalRank:

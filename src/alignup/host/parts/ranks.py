@@ -11,7 +11,6 @@ from alignup.errors import InputError, warn
 from alignup.host.parts.cut import split_machine
 from alignup.host.parts.part import MEMORY_MODES, Part
 from alignup.host.parts.usable import reachable, usable
-from alignup.machine.cpuset import CPUSet
 from alignup.machine.machine import Machine
 from alignup.records import replace
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any, Final
 
-    from alignup.host.launchers import Launcher
     from alignup.machine.device_inventory import Device
     from alignup.machine.loaded import LoadedMachine
 
@@ -107,19 +105,18 @@ def bind(
         InputError: no launcher says which part it is, there are too few CPUs or devices, or an argument cannot be.
         AllocationError: the kernel does not let the process use the CPUs.
     """
-    launcher = None
+    bound = ""
     if part is None and of is None:
         from alignup.host.launchers import local_rank  # noqa: PLC0415  # startup counts
 
         found = local_rank(os.environ)
-        part, of, launcher = found.rank, found.ranks, found.launcher
+        part, of, bound = found.rank, found.ranks, found.binding()
     if part is None or of is None or not 0 <= part < of:
         raise InputError.at("bind", "a part below the number of parts, or neither of the two", f"{part} of {of}")
     if memory not in MEMORY_MODES:
         raise InputError.at("memory", f"one of {', '.join(MEMORY_MODES)}", memory)
     wanted = {resource: count for resource, count in (devices or {}).items() if count}
     loaded = _load(_HERE, wanted, None)
-    bound = "" if launcher is None else _bound_by(launcher)
     rules: dict[str, Any] = {"cpus_per_part": cpus or 0, "layout": layout or "", "full_cores": full_cores}
     try:
         mine = _part_of(loaded, part, of, wanted, rules)
@@ -197,17 +194,3 @@ def _with_variables(part: Part, loaded: LoadedMachine) -> Part:
     except InputError as error:
         warn(f"no variable names the GPUs of part {part.rank}: {error}")
         return part
-
-
-def _bound_by(launcher: Launcher) -> str:
-    """Return in words that a launcher has bound this rank to fewer CPUs than it has itself; empty if it has not."""
-    try:
-        own, above = os.sched_getaffinity(0), os.sched_getaffinity(os.getppid())
-    except OSError:
-        return ""
-    if not launcher.unbind or not own < above:
-        return ""
-    return (
-        f"{launcher.name} has bound this rank to CPUs {CPUSet(own)} of {CPUSet(above)}, of which parts are cut: "
-        f"start the ranks with {launcher.unbind}"
-    )
