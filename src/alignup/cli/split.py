@@ -33,9 +33,9 @@ def command(
 ) -> None:
     """Cut a machine into N equal, disjoint, aligned parts: CPUs, memory and devices for N ranks.
 
-    Every part has as many cores, and as many devices of each resource; no core is in two parts as long as there are
-    enough; as many parts as possible lie on one NUMA node each, the others on as few and as close nodes as possible; each part gets the closest
-    devices. `alignup run --part` takes one of them.
+    Every part has as many cores, and as many devices of each resource; no core is in two parts where there are enough
+    of them; as many parts as possible lie on one NUMA node each, the others on as few and as close nodes as possible;
+    each part gets the closest devices. `alignup run --part` takes one of them.
     """
     from alignup.host.leases.file import LeaseFile  # startup counts
     from alignup.host.leases.request import parse_device_counts  # startup counts

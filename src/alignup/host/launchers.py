@@ -65,7 +65,7 @@ class LocalRank(Record):
     launcher: Launcher
 
     def binding(self) -> str:
-        """Return in words that the launcher has bound this process to fewer CPUs than its parent; empty if it has not."""
+        """Return in words that the launcher has bound this process to fewer CPUs than its parent has; else nothing."""
         try:
             own, above = os.sched_getaffinity(0), os.sched_getaffinity(os.getppid())
         except OSError:
