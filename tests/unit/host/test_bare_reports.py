@@ -196,7 +196,7 @@ def test_15_more_parts_than_cores_are_said(on):
     machine = on("15")
     assert len(shared_cores(machine.site.machine, machine.split(49))) == 1
     assert "are of cores that several parts have" in machine.told[0]
-    with pytest.raises(InputError, match="49 parts of whole cores are too many"):
+    with pytest.raises(InputError, match="49 parts are not whole cores"):
         on("15", **FULL).split(49)
 
 

@@ -179,8 +179,9 @@ def _of_resources(loaded: LoadedMachine, wanted: Iterable[str]) -> dict[str, Seq
             from alignup.machine.pci_devices import usual_selectors  # noqa: PLC0415  # an error only
 
             seen = " ".join(one.option for one in usual_selectors(loaded.machine, resource))
-            described = f"one that {seen or '--device-resource'} or --devices describes"
-            known = f"one of {', '.join(sorted(inventory))}" if inventory and not seen else described
+            known = f"one that {seen or '--device-resource'} or --devices describes"
+            if inventory:
+                known = f"one of {', '.join(sorted(inventory))}{f', or {known}' if seen else ''}"
             raise InputError.at("the devices of this machine", f"a resource that it has, {known}", resource)
     return {resource: inventory[resource] for resource in wanted}
 

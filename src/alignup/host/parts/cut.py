@@ -96,8 +96,12 @@ def split_machine(
     else:
         drafts = [remaining.take(mask, share) for mask in _masks(remaining, parts, share)]
     cut = [draft.cpus for draft in drafts]
-    if full_cores and (shared := shared_cores(machine, cut)):
-        raise InputError(f"{parts} parts of whole cores are too many: CPUs {shared} are of cores that would be split")
+    if full_cores:
+        cores = (core.bits for node in machine.numa_nodes for core in node.cores)
+        torn = CPUSet.from_int(union(core for core in cores if any(core & cpus not in {0, core} for cpus in cut)))
+        if torn:
+            size = f" of {cpus_per_part} CPUs" if cpus_per_part else ""
+            raise InputError(f"{parts} parts{size} are not whole cores: those of CPUs {torn} would be split")
     if pair:
         from alignup.providers.devices.pairs import Pairing, read_pairs  # noqa: PLC0415  # startup counts
 

@@ -92,7 +92,7 @@ def test_parts_that_need_all_cpus_cut_cores():
     parts = split(leasing.machine(nodes=1, cores=3), 2, cpus_per_part=3)
     assert cpus(parts) == ["0-1,3", "2,4-5"]
     assert shared_cores(leasing.machine(nodes=1, cores=3), [int(part.cpus) for part in parts]) == {1, 4}
-    with pytest.raises(InputError, match="2 parts of whole cores are too many: CPUs 1,4 are of cores"):
+    with pytest.raises(InputError, match="2 parts of 3 CPUs are not whole cores: those of CPUs 1,4"):
         split(leasing.machine(nodes=1, cores=3), 2, cpus_per_part=3, full_cores=True)
 
 

@@ -153,7 +153,7 @@ def test_devices_of_a_snapshot_are_known():
 
 def test_whole_cores_can_be_demanded():
     assert len(alignup.split("dgx-h100", 2, full_cores=True, layout="numa")) == 2
-    with pytest.raises(InputError, match="113 parts of whole cores are too many"):
+    with pytest.raises(InputError, match="113 parts are not whole cores"):
         alignup.split("dgx-h100", 113, full_cores=True)
 
 
