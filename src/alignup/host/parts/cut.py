@@ -91,10 +91,7 @@ def split_machine(
     _check_devices(parts, wanted, there)
     remaining = _Remaining(machine, wanted, there, preferred_sets or {}, same_l3=same_l3)
     share = remaining.share(parts, cpus_per_part)
-    if layout:
-        drafts = remaining.laid_out(layout, parts, share)
-    else:
-        drafts = [remaining.take(mask, share) for mask in _masks(remaining, parts, share)]
+    drafts = remaining.laid_out(layout, parts, share) if layout else _drafts(remaining, parts, share)
     cut = [draft.cpus for draft in drafts]
     if full_cores:
         cores = (core.bits for node in machine.numa_nodes for core in node.cores)
@@ -102,12 +99,7 @@ def split_machine(
         if torn:
             size = f" of {cpus_per_part} CPUs" if cpus_per_part else ""
             raise InputError(f"{parts} parts{size} are not whole cores: those of CPUs {torn} would be split")
-    if pair:
-        from alignup.providers.devices.pairs import Pairing, read_pairs  # noqa: PLC0415  # startup counts
-
-        remaining.give_devices(drafts, Pairing(machine, read_pairs(pair, "--pair")))
-    else:
-        remaining.give_devices(drafts, None)
+    remaining.give_devices(drafts, pair)
     if not layout:
         drafts.sort(key=lambda draft: (remaining.inventory_order(draft.devices), draft.cpus & -draft.cpus))
     return parts_with(machine, [(draft.cpus, draft.devices) for draft in drafts], memory)
@@ -149,11 +141,6 @@ def _check_devices(parts: int, wanted: Mapping[str, int], inventory: Mapping[str
         there = sum(device.healthy for device in inventory[resource])
         if count * parts > there:
             raise InputError(f"{parts} parts of {count} {resource} are too many for the {there} of the machine")
-
-
-def fitting(groups: Sequence[int], needed: int) -> int:
-    """Return the position of the smallest group that has enough; of the largest if none has."""
-    return min(range(len(groups)), key=lambda i: (groups[i] < needed, groups[i] if groups[i] >= needed else -groups[i]))
 
 
 def _dealt(cores: Sequence[int], count: int) -> set[int]:
@@ -260,9 +247,10 @@ class _Remaining:
         needed = share.cores
         for i in bit_numbers(mask):
             while needed and self.cores[i]:
+                # the smallest that has enough, or the largest
                 groups = self.groups(self.cores[i])
-                at = fitting(list(map(len, groups)), needed)
-                taken = _dealt(groups[at], min(needed, len(groups[at])))
+                group = min(groups, key=lambda one: (len(one) < needed, abs(len(one) - needed)))  # now
+                taken = _dealt(group, min(needed, len(group)))
                 self.cores[i] = [core for core in self.cores[i] if core not in taken]
                 needed -= len(taken)
                 cpus |= union(taken)
@@ -310,13 +298,16 @@ class _Remaining:
             drafts.append(_Draft(mask, _lowest(cpus, share.cpus)))
         return drafts
 
-    def give_devices(self, drafts: Sequence[_Draft], pairing: Pairing | None) -> None:
+    def give_devices(self, drafts: Sequence[_Draft], pair: Iterable[str | Sequence[str]]) -> None:
         """Give all parts their devices; pairs of parts on the same nodes are chosen at once, nearest in sum.
 
         Raises:
             InputError: pairs have to be on one PCIe root, and cannot be.
         """
-        if pairing is not None:
+        if pair:
+            from alignup.providers.devices.pairs import Pairing, read_pairs  # noqa: PLC0415  # startup counts
+
+            pairing = Pairing(self.machine, read_pairs(pair, "--pair"))
             for mask in dict.fromkeys(draft.mask for draft in drafts):
                 self._give_pairs(mask, [draft for draft in drafts if draft.mask == mask], pairing)
         for draft in drafts:
@@ -406,46 +397,30 @@ class _Remaining:
         return tuple(self._order[resource][identity] for resource, ids in devices.items() for identity in ids)
 
 
-def _masks(remaining: _Remaining, parts: int, share: _Share) -> list[int]:
-    """Return the nodes of each part: first parts that fit into one node with devices, then without, then the others."""
-    room = [len(cores) for cores in remaining.cores]
-    whole = list(room)
-    caches = [[len(group) for group in remaining.groups(cores)] for cores in remaining.cores]
-    masks: list[int] = []
-
-    def take(node: int, needed: int) -> int:
-        left = needed = min(needed, room[node])
-        room[node] -= needed
-        while left:
-            at = fitting(caches[node], left)
-            taken = min(left, caches[node][at])
-            caches[node][at] -= taken
-            left -= taken
-        return needed
-
-    for rooms in (remaining.local_parts(), [float("inf")] * len(room)):
-        left = [limit - masks.count(1 << i) for i, limit in enumerate(rooms)]
-        for within_one in (True, False):
-            while len(masks) < parts:
+def _drafts(remaining: _Remaining, parts: int, share: _Share) -> list[_Draft]:
+    """Take all parts: first those that fit into one node with devices, then without, then the others."""
+    whole = list(map(len, remaining.cores))
+    drafts: list[_Draft] = []
+    for rooms in (remaining.local_parts(), [float("inf")] * len(whole)):
+        left = [limit - sum(draft.mask == 1 << i for draft in drafts) for i, limit in enumerate(rooms)]
+        for within_one in (True, False) if remaining.l3_of else (False,):
+            while len(drafts) < parts:
                 fits = [
                     i
-                    for i, cores in enumerate(room)
-                    if left[i] >= 1 and (max(caches[i], default=0) if within_one else cores) >= share.cores
+                    for i, cores in enumerate(remaining.cores)
+                    if left[i] >= 1
+                    and max(map(len, remaining.groups(cores) if within_one else [cores]), default=0) >= share.cores
                 ]
                 if not fits:
                     break
                 # the node of which the largest share is left
-                best = max(fits, key=lambda i: (room[i] / whole[i], -i))
-                take(best, share.cores)
+                best = max(fits, key=lambda i: (len(remaining.cores[i]) / whole[i], -i))
                 left[best] -= 1
-                masks.append(1 << best)
-    while len(masks) < parts:
-        mask = _closest(remaining.machine, room, share.cores)
-        needed = share.cores
-        for i in bit_numbers(mask):
-            needed -= take(i, needed)
-        masks.append(mask)
-    return masks
+                drafts.append(remaining.take(1 << best, share))
+    while len(drafts) < parts:
+        room = list(map(len, remaining.cores))
+        drafts.append(remaining.take(_closest(remaining.machine, room, share.cores), share))
+    return drafts
 
 
 def _closest(machine: Machine, room: Sequence[int], needed: int) -> int:
