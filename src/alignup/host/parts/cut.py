@@ -88,9 +88,9 @@ def split_machine(
     machine = machine.disjoint()
     wanted = {resource: count for resource, count in sorted((devices or {}).items()) if count}
     there = {resource: (inventory or {}).get(resource, ()) for resource in wanted}
-    _check_devices(parts, wanted, there)
     remaining = _Remaining(machine, wanted, there, preferred_sets or {}, same_l3=same_l3)
     share = remaining.share(parts, cpus_per_part)
+    _check_devices(parts, wanted, there)
     drafts = remaining.laid_out(layout, parts, share) if layout else _drafts(remaining, parts, share)
     cut = [draft.cpus for draft in drafts]
     if full_cores:
