@@ -183,3 +183,29 @@ def test_idle_siblings_leave_as_many_cores_as_there_are():
 def test_full_cores_refuse_a_part_of_a_core():
     refused = split("2", "--cpus-per-part", "3", "--full-cores").exception
     assert "2 parts of 3 CPUs are not whole cores: those of CPUs 1,57,113,169 would be split" in str(refused)
+
+
+def test_cpus_are_reserved_and_memory_is_chosen():
+    """By options that every command has which places work."""
+    done = split("2", "--reserve", "0,112", "--memory-from", "1", "--json")
+    parts = [json.loads(line) for line in done.output.splitlines()]
+    assert [part["cpus"] for part in parts] == ["1-55,113-167", "56-110,168-222"]
+    assert [[share["numaNode"] for share in part["memory"]] for part in parts] == [[1], [1]]
+    for words, place in (
+        (("--reserve", "x"), "--reserve"),
+        (("--memory-from", "x"), "--memory-from"),
+        (("--memory-from", "7"), "some of the machine's"),
+        (("--memory-kind", "hbm"), "some of the machine's"),
+        (("--memory-kind", "nvm"), "--memory-kind"),
+        (("--isolated",), "no CPU is left for work by --isolated"),
+    ):
+        assert place in str(split("2", *words).exception)
+
+
+def test_a_kubelets_rules_come_back():
+    """The CPU manager gives cores from the front, and not whole ones by itself."""
+    parts = [json.loads(line)["cpus"] for line in split("2", "--cpus-per-part", "4", *AS_KUBELET).output.splitlines()]
+    assert parts == ["0-1,112-113", "2-3,114-115"]
+
+
+AS_KUBELET = ("--full-cores", "--as-kubelet", "--json")
