@@ -16,8 +16,8 @@ from alignup.errors import AllocationError, InputError
 from alignup.host.leases.file import LeaseFile
 from alignup.host.leases.local_machine import load_site
 from alignup.host.leases.record import LeaseTable
-from alignup.host.leases.request import Claim, PartOf, make_request
-from alignup.host.leases.source import FileSource, acquire
+from alignup.host.leases.request import LeaseRequest, PartOf, make_request
+from alignup.host.leases.source import FileSource
 from alignup.host.parts.near_memory import MemoryRule
 from alignup.host.processes.identity import identify
 from alignup.kubernetes.policy_options import CpuOptions
@@ -48,7 +48,8 @@ class Machine:
     def lease(self, **wishes):
         """Return CPUs and [(node, GiB)] of a lease."""
         request, count = make_request(**wishes), len(self.file.read().leases)
-        found = acquire(self.file, self.site, Claim(request, identify(os.getpid()), command="", name=f"n{count}"))
+        wanted = LeaseRequest(request, identify(os.getpid()), command="", name=f"n{count}")
+        found = FileSource(self.file, lambda _: self.site).acquire(wanted).lease
         return str(found.cpus), [(share.numa_node, round(share.size / GI)) for share in found.memory]
 
     def split(self, parts, cpus=0, **devices):

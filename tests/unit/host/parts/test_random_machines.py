@@ -13,10 +13,10 @@ from random import Random
 import pytest
 
 from alignup.errors import AllocationError, InputError
-from alignup.host.leases.lease_node import LeaseNode, Tenant
+from alignup.host.leases.lease_node import LeaseNode
 from alignup.host.leases.local_machine import Site
 from alignup.host.leases.record import MachineIdentity
-from alignup.host.leases.request import make_request
+from alignup.host.leases.request import LeaseRequest, make_request
 from alignup.host.parts.cut import LAYOUTS, shared_cores, split_machine
 from alignup.host.parts.near_memory import MemoryRule, distance
 from alignup.host.processes.identity import identify
@@ -171,7 +171,7 @@ def try_leases(random, machine):
         free = [one.memory - given[one.id] for one in machine.numa_nodes]
         request = make_request(cpus=random.randint(0, 8), memory=memory, policy=policy)
         try:
-            lease = node.place(request, Tenant(f"l{number}", "", HOLDER, ""))
+            lease = node.place(LeaseRequest(request, HOLDER, command="", name="", id=f"l{number}"))
         except AllocationError:
             continue
         assert sum(share.size for share in lease.memory) == memory
