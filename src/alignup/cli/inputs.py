@@ -183,7 +183,7 @@ class SiteSource(options.Gathered):
             InputError: there is no such machine or resource, or it cannot be read; or a rule is none.
         """
         from alignup.host.leases.local_machine import load_site  # startup counts
-        from alignup.host.parts.near_memory import MemoryRule
+        from alignup.host.parts.usable import MemoryRule
         from alignup.kubernetes.policy_options import CpuOptions
         from alignup.machine.cpuset import CPUSet
         from alignup.providers.devices.pairs import read_pairs

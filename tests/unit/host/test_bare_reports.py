@@ -18,7 +18,7 @@ from alignup.host.leases.local_machine import load_site
 from alignup.host.leases.record import LeaseTable
 from alignup.host.leases.request import LeaseRequest, PartOf, make_request
 from alignup.host.leases.source import FileSource
-from alignup.host.parts.near_memory import MemoryRule
+from alignup.host.parts.usable import MemoryRule
 from alignup.host.processes.identity import identify
 from alignup.kubernetes.policy_options import CpuOptions
 from alignup.machine.cpuset import CPUSet

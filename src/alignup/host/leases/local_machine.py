@@ -13,8 +13,7 @@ import msgspec
 from alignup.errors import InputError
 from alignup.host.leases.record import MachineIdentity
 from alignup.host.leases.request import CLAIM
-from alignup.host.parts.near_memory import MemoryRule
-from alignup.host.parts.usable import equal_cores, reachable, usable
+from alignup.host.parts.usable import MemoryRule, equal_cores, reachable, usable
 from alignup.host.processes.identity import host_identity
 from alignup.kubernetes.policy_options import CpuOptions
 from alignup.machine.cpuset import CPUSet

@@ -23,8 +23,8 @@ from __future__ import annotations
 from itertools import islice
 
 from alignup.errors import AllocationError, InputError
-from alignup.host.parts.near_memory import MemoryRule, distance, memory_shares
 from alignup.host.parts.part import Part
+from alignup.host.parts.usable import MemoryRule, distance, memory_shares
 from alignup.machine.bits import bit_numbers, bit_set, ids_of, overlapping, union
 from alignup.machine.cpuset import CPUSet
 from alignup.records import Record, field

@@ -18,7 +18,7 @@ from alignup.host.leases.local_machine import Site
 from alignup.host.leases.record import MachineIdentity
 from alignup.host.leases.request import LeaseRequest, make_request
 from alignup.host.parts.cut import LAYOUTS, shared_cores, split_machine
-from alignup.host.parts.near_memory import MemoryRule, distance
+from alignup.host.parts.usable import MemoryRule, distance
 from alignup.host.processes.identity import identify
 from alignup.kubernetes.policy_options import CpuOptions
 from alignup.machine.machine import Core, Machine, NumaNode

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import leasing
 from alignup.errors import InputError
-from alignup.host.parts.near_memory import MemoryRule, memory_shares, take_near
+from alignup.host.parts.usable import MemoryRule, memory_shares, take_near
 from alignup.machine.machine import Core, Machine, NumaNode
 
 GI = leasing.GI
