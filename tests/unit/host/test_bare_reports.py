@@ -100,6 +100,17 @@ def test_02_memory_spills_within_the_socket(on):
     assert memory in ([(7, 128), (node, 72)] for node in (4, 5, 6))
 
 
+def test_02_parts_keep_their_gpu_and_their_cache(on):
+    """An L3 cache of 8 CPUs, or two of them, on the node of rank i's GPU i, which are in the order of the bus."""
+    machine = on("02", **GPUS, **SAME_L3)
+    l3_of = {cpu: core.l3 for node in machine.site.machine.numa_nodes for core in node.cores for cpu in core.cpus}
+    for cpus, caches in ((8, 1), (16, 2)):
+        parts = machine.split(8, cpus, **{GPU: 1})
+        assert [part.numa_nodes for part in parts] == [(3,), (3,), (1,), (1,), (7,), (7,), (5,), (5,)]
+        assert [len({l3_of[cpu] for cpu in part.cpus}) for part in parts] == [caches] * 8
+        assert [part.devices[GPU] for part in parts] == sorted(part.devices[GPU] for part in parts)
+
+
 def test_02_a_resource_that_is_there_is_refused_with_its_option(on):
     with pytest.raises(InputError, match=r"--device-resource nvidia\.com/gpu=10de:\* or --devices describes"):
         on("02", resources=[GPU])
