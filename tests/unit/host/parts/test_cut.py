@@ -143,6 +143,14 @@ def test_devices_that_belong_together_stay_together():
     assert part.devices["x"] == ("d3", "d1", "d2")
 
 
+def test_parts_have_all_their_devices_where_one_of_a_pair_is_asked_for_more_often():
+    """Those that have no partner are dealt out too, equally."""
+    inventory = {name: [Device(f"{name}{i}", (0,)) for i in range(count)] for name, count in {"g": 2, "n": 6}.items()}
+    parts = split_machine(leasing.machine(nodes=1), 2, devices={"g": 1, "n": 3}, inventory=inventory, pair=["g,n"])
+    assert [len(part.devices["n"]) for part in parts] == [3, 3]
+    assert sorted(one for part in parts for one in part.devices["n"]) == [f"n{i}" for i in range(6)]
+
+
 def test_a_part_that_fits_no_node_takes_the_closest_two():
     """And its share of the memory of both."""
     data = leasing.machine(nodes=4, cores=3, threads=1).to_dict()
