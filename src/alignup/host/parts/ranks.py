@@ -174,13 +174,18 @@ def _load(
     if is_here and not wanted and inventory is None:
         from alignup.machine.sysfs.machine import read_sysfs  # noqa: PLC0415  # what `load_machine` does, sooner
 
-        return LoadedMachine(reachable(usable(read_sysfs(_HERE))))
+        return LoadedMachine(_here(read_sysfs(_HERE)))
     from alignup.machine.load import load_with_devices, with_usual_devices  # noqa: PLC0415  # startup counts
 
     loaded = load_with_devices(source if isinstance(source, Machine) else str(source), devices=inventory)
     loaded = with_usual_devices(loaded, wanted, is_here=is_here)
-    machine = usable(loaded.machine)
-    return replace(loaded, machine=reachable(machine) if is_here else machine)
+    return replace(loaded, machine=_here(loaded.machine) if is_here else usable(loaded.machine))
+
+
+def _here(machine: Machine) -> Machine:
+    """Return this machine as this process may use it; one that was bound to isolated CPUs only may use these."""
+    isolated = os.sched_getaffinity(0) <= {*machine.isolated_cpus, *machine.nohz_full_cpus}
+    return reachable(usable(machine, isolated=isolated))
 
 
 def _with_variables(part: Part, loaded: LoadedMachine) -> Part:

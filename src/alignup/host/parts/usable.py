@@ -61,7 +61,8 @@ def reachable(machine: Machine, cpus: int | None = None, memory_nodes: int | Non
     if memory_nodes is None:
         memory_nodes = _allowed_memory_nodes()
     if not machine.cpus & cpus:
-        raise InputError(f"this process may use CPUs {CPUSet.from_int(cpus)} only, and none of them is in a NUMA node")
+        why = "they are isolated" if cpus & bit_set(machine.isolated_cpus) else "none of them is in a NUMA node"
+        raise InputError(f"this process may use CPUs {CPUSet.from_int(cpus)} only, and {why}")
     if not machine.cpus & ~cpus and all(memory_nodes >> node.id & 1 for node in machine.numa_nodes):
         return machine
     return _within(machine, cpus, memory_nodes)

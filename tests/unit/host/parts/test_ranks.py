@@ -17,10 +17,12 @@ from alignup.host.launchers import LAUNCHERS
 from alignup.host.parts import part as part_module
 from alignup.host.parts import ranks
 from alignup.host.parts.part import Part, seen_devices
+from alignup.host.parts.usable import reachable, usable
 from alignup.host.processes import binding
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device
 from alignup.machine.load import load_machine
+from alignup.records import replace
 
 GPU = "nvidia.com/gpu"
 LAUNCHED = [name for one in LAUNCHERS for name in (one.rank, *one.sizes)]
@@ -204,3 +206,15 @@ def test_a_rank_is_really_bound_and_imports_little(tmp_path):
     )
     assert json.loads(done.stdout) == [True, ["json.decoder"]]  # of this test's own words
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_rank_that_was_bound_to_isolated_cpus_stays_there(monkeypatch):
+    """Others leave them alone."""
+    machine = replace(load_machine("dgx-h100").machine, isolated_cpus=tuple(range(8)))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(224)))
+    monkeypatch.setattr(os, "sched_setaffinity", lambda *_: None)
+    assert str(CPUSet.from_int(ranks._here(machine).cpus)) == "8-223"
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {2, 3})
+    assert str(CPUSet.from_int(ranks._here(machine).cpus)) == "2-3"
+    with pytest.raises(InputError, match="this process may use CPUs 2-3 only, and they are isolated"):
+        reachable(usable(machine), 0b1100, -1)
