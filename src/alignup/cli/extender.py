@@ -64,7 +64,7 @@ def command(*, serving: Serving = options.all_of(Serving), logs: options.Logs = 
     if serving.strategy not in options.STRATEGIES:
         raise InputError.at("--strategy", f"one of {', '.join(options.STRATEGIES)}", serving.strategy)
     need_extra("cluster")
-    from alignup.cli.logs import logged
+    from alignup.cli.agent import logged
     from alignup.control_plane.api_server.api_client import with_api
 
     complain = logged(logs.log_format, logs.log_level)

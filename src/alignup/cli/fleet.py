@@ -60,7 +60,7 @@ def command(
         if not key or not sign:
             raise InputError.at("--label", "KEY=VALUE", key)
         named[key] = value
-    from alignup.cli.logs import logged
+    from alignup.cli.agent import logged
     from alignup.control_plane.api_server.api_client import with_api
     from alignup.control_plane.publishers.fleet import catalog_nodes, read_fleet
     from alignup.control_plane.serving import address

@@ -35,7 +35,7 @@ def command(
     need_extra("cluster")
     need_extra("kubelet")  # without PodResources there are no devices, and pods that are gone stay
     need_text("--name", name)
-    from alignup.cli.logs import logged
+    from alignup.cli.agent import logged
     from alignup.control_plane.api_server.api_client import Api, with_api
     from alignup.control_plane.publishers.publish import publish_node
     from alignup.control_plane.serving import run_until_told

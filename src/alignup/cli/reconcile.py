@@ -37,7 +37,7 @@ def command(
     the extender does. Runs until SIGTERM.
     """
     need_extra("cluster")
-    from alignup.cli.logs import logged
+    from alignup.cli.agent import logged
     from alignup.control_plane.api_server.api_client import Api, with_api
     from alignup.control_plane.scheduler.reconcile import Reconciler, Rules
     from alignup.control_plane.serving import run_until_told

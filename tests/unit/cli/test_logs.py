@@ -11,7 +11,7 @@ import warnings
 
 import pytest
 
-from alignup.cli.logs import JournalFormatter, JSONFormatter, start_logging
+from alignup.cli.agent import JournalFormatter, JSONFormatter, start_logging
 
 
 def test_a_record_is_one_object():
@@ -59,7 +59,7 @@ def test_the_journal_is_told_the_priority_of_each_line(level, priority):
 def test_only_the_journal_is_told_priorities(tmp_path, stream, line):
     """It says which file it reads; a program that was started by another with that variable may have another one."""
     program = (
-        "import logging\nfrom alignup.cli.logs import start_logging\n"
+        "import logging\nfrom alignup.cli.agent import start_logging\n"
         "start_logging('text', 'info')\nlogging.getLogger('alignup').warning('odd')"
     )
     with (tmp_path / "log").open("w") as log:

@@ -56,7 +56,7 @@ def test_a_process_that_is_told_to_end_ends(busy: str) -> None:
 SERVER = """
 import asyncio
 from aiohttp import web
-from alignup.cli.logs import start_logging
+from alignup.cli.agent import start_logging
 from alignup.control_plane.serving import run_until_told, serve
 start_logging("{form}", "info")
 async def work():
