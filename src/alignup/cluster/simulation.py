@@ -104,9 +104,10 @@ def read_trace(lines: str | bytes | Iterable[str | bytes], source: str = "the tr
 
 def _event(line: str | bytes, templates: dict[bytes, Pod]) -> Event:
     """Return the event of one line."""
-    wire = decode_json(line, "an event as a JSON object", kind=_Line)
+    wire = decode_json(line, "an event as a JSON object", kind=_Line, once=True)
     if (wire.admit is None) == (wire.remove is None):
-        raise InputError.at("the event", 'either "admit" or "remove"', sorted(msgspec.to_builtins(wire)))
+        got = "neither" if wire.admit is None else "both"
+        raise InputError.at("the event", 'either "admit" or "remove"', got)
     if wire.remove is not None:
         return Removal(wire.time, wire.remove)
     if wire.duration is not None and wire.duration < 0:

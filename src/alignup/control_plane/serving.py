@@ -31,6 +31,10 @@ _HIGHEST_PORT = 65535
 MOST_CONNECTIONS: Final = 512
 """At once; the one that has been idle for the longest makes room for another."""
 _HANDSHAKE_SECONDS: Final = 10.0
+_LAST_ANSWERS: Final = 5.0
+"""Seconds for requests that are being answered when the process ends."""
+GRACE: Final = 20
+"""Seconds from a signal to the end, whatever is under way; Kubernetes gives a pod 30."""
 
 
 def address(text: str) -> tuple[str, int]:
@@ -254,7 +258,7 @@ async def serve(
             one.close()
 
     app.on_shutdown.append(stop)
-    runner = web.AppRunner(app, access_log=None, auto_decompress=False)
+    runner = web.AppRunner(app, access_log=None, auto_decompress=False, shutdown_timeout=_LAST_ANSWERS)
     await runner.setup()
     connections.server = runner.server
     seconds = _HANDSHAKE_SECONDS if tls else None
@@ -271,6 +275,17 @@ async def serve(
     return runner, int(listening[0].sockets[0].getsockname()[1])
 
 
+def end_on_signals(end: Callable[[], object]) -> None:
+    """Call a function at SIGTERM or SIGINT; when that has not ended the process in time, the kernel does (SIGALRM)."""
+
+    def told() -> None:
+        signal.alarm(GRACE)
+        end()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, told)
+
+
 async def run_until_told(work: Coroutine[Any, Any, None], started: Callable[[], None] = lambda: None) -> None:
     """Run until the work ends, or the process gets SIGTERM or SIGINT, which end it in order.
 
@@ -280,8 +295,7 @@ async def run_until_told(work: Coroutine[Any, Any, None], started: Callable[[], 
     """
     loop = asyncio.get_running_loop()
     task = asyncio.create_task(work)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, task.cancel)
+    end_on_signals(task.cancel)
     started()
     try:
         await asyncio.wait({task})

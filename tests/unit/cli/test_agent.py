@@ -52,7 +52,7 @@ def test_commands_use_the_agent_and_the_file_again_after_it(folder):
     """What they print is the same."""
     state = str(folder / "s.json")
     words = ("run", "--state", state, "--no-bind", "--cpus", "2", "--", "sh", "-c", "echo $ALIGNUP_CPUS")
-    agent = started(folder, "--no-device-plugins", "--json-log")
+    agent = started(folder, "--no-device-plugins", "--log-format", "json")
     assert alignup(*words).stdout == "0,112\n"
     refused = alignup("run", "--state", state, "--no-bind", "--cpus", "999", "true")
     assert (

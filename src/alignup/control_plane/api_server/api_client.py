@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import ssl
 import stat
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -261,7 +262,10 @@ def with_api(
             api.complain = complain
             return await work(api)
 
-    return asyncio.run(connected())
+    try:
+        return asyncio.run(connected())
+    finally:
+        signal.alarm(0)  # of `end_on_signals`
 
 
 @contextmanager

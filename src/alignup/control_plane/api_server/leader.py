@@ -8,6 +8,7 @@ clock, so that clocks need not agree. Each write names the version that was read
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -25,6 +26,7 @@ from alignup.kubernetes.wire import Metadata
 from alignup.records import Record
 from alignup.text.json_text import decode_json
 
+_LOG: Final = logging.getLogger(__name__)
 LEADER: Final = "alignup.dev/leader"
 """The label of the pod that leads: the Service selects it."""
 _LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces"
@@ -114,6 +116,7 @@ class Leader:
         finally:
             if self.leads:
                 self._renewed = float("-inf")
+                _LOG.info("lease %s: this process gives it back", self._name)
                 with self._api.complaining(f"lease {self._name}: "), suppress(TimeoutError):
                     async with asyncio.timeout(self.terms.retry):
                         found = await self._get()
@@ -130,6 +133,8 @@ class Leader:
         begun = self._clock()
         found = await self._get()
         if found.spec != self._seen:
+            if found.spec.holder_identity not in {self._seen.holder_identity, self.identity}:
+                _LOG.info("lease %s: %s leads", self._name, found.spec.holder_identity or "nobody")
             self._seen, self._seen_at = found.spec, self._clock()
         lasts = self._seen_at + found.spec.lease_duration_seconds > self._clock()
         if found.spec.holder_identity in {"", self.identity} or not lasts:
@@ -140,7 +145,9 @@ class Leader:
             spec = _Spec(self.identity, self.terms.lease, acquired, moment, terms)
             if await self._put(spec, version):  # else another process was faster
                 self._seen, self._seen_at = spec, self._clock()
-                self.term += not self.leads
+                if not self.leads:
+                    self.term += 1
+                    _LOG.info("lease %s: %s leads now, in its term %d", self._name, self.identity, self.term)
                 self._renewed = begun  # not later than the server counts
 
     async def _get(self) -> _Lease:

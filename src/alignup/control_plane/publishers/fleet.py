@@ -9,6 +9,7 @@ HTTP. Needs the extra `cluster`.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from contextlib import suppress
 from functools import cache
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 
     from alignup.kubernetes.pod import Pod
     from alignup.node import Node
+
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 class Rejection(Record):
@@ -324,6 +328,7 @@ class Fleet:
             except AlignupError as error:
                 self._api.complain(f"pod {found.metadata.namespaced_name}: {error}")
                 return
+            _LOG.debug("pod %s: %s %s", found.metadata.namespaced_name, "rejected by" if rejection else "on", node.name)
             if rejection is not None:
                 self._write(uid, lambda: self._set_status(found, rejected_status(rejection, now)))
                 return

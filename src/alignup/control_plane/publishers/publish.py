@@ -7,6 +7,7 @@ The node is read by `alignup.kubelet`; it is read again and again, and written w
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from alignup.kubelet.read import KubeletNode
 
+_LOG: Final = logging.getLogger(__name__)
 _SETTLED: Final = 0.05
 _Annotations = tuple[str | None, str | None]
 """`alignup.dev/node` and `alignup.dev/holdings`."""
@@ -116,6 +118,7 @@ async def publish_node(
                         there = written
                         await api_client.write_object(api, api_client.TOPOLOGIES, name, seen)
                         last = seen
+                        _LOG.info("published %s: %d bytes", name, len(seen))
                     if once:
                         return
             except AlignupError as error:

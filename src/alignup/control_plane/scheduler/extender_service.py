@@ -6,6 +6,7 @@ HTTP is spoken by `alignup.control_plane.scheduler.extender_server`.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import OrderedDict
 from functools import partial
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from alignup.control_plane.scheduler.extender_wire import Binding
     from alignup.kubernetes.wire import Metadata
 
+_LOG: Final = logging.getLogger(__name__)
 WOKEN: Final = "alignup.dev/woken-at"
 """The annotation of a Node that is set when a refused pod may fit there; schedulers try their pods again then."""
 
@@ -176,6 +178,7 @@ class Extender:
                 self.check_ready()  # this process may have waited, or been stopped, since it was asked
                 if self.state.pods.get(binding.uid) is None:
                     if not self.answers.admits(pod, binding.node):
+                        _LOG.warning("pod %r is not bound: node %r can no longer take it", binding.name, binding.node)
                         return f"NUMA: node {binding.node} can no longer take the pod"
                     self.state.assume(replace(pod, node=binding.node), self.clock())
                 body = {
@@ -192,6 +195,7 @@ class Extender:
             except api_client.ApiError as error:
                 return await self._after(binding, error)
         self.answers.forget(binding.uid)
+        _LOG.debug("pod %r is bound to %r", binding.name, binding.node)
         return ""
 
     async def _after(self, binding: Binding, error: api_client.ApiError) -> str:
@@ -202,6 +206,7 @@ class Extender:
             found = None
         if found is None or not found.node or found.pod.uid != binding.uid:
             self.state.pod_gone(binding.uid, self.clock())
+            _LOG.warning("pod %r is not bound to %r: %s", binding.name, binding.node, error)
             return str(error)
         self.state.pod_seen(found, self.clock())
         return "" if found.node == binding.node else str(error)

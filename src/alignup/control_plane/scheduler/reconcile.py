@@ -7,6 +7,7 @@ for each controller are spaced further and further apart, and their number is li
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from typing import Final
@@ -17,6 +18,7 @@ from alignup.control_plane.api_server.watch import Follower
 from alignup.control_plane.scheduler.ask import WHY_REJECTED, why_rejected
 from alignup.records import Record
 
+_LOG: Final = logging.getLogger(__name__)
 FAILED_PODS: Final = {"fieldSelector": "status.phase=Failed"}
 _QUIET: Final = 3600.0
 
@@ -126,6 +128,7 @@ class Reconciler:
             with self._api.complaining():
                 message = await why_rejected(self._api, found)
                 await write_event(self._api, metadata, WHY_REJECTED, message, "alignup-reconcile", once=True)
+        _LOG.debug("pod %s is deleted in %.0f seconds", metadata.namespaced_name, delay)
         await asyncio.sleep(delay)
         self._say(f"{'would delete' if self._dry else 'delete'} {metadata.namespaced_name}: {found.status.reason}")
         if self._dry:

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 _LOG: Final = logging.getLogger(__name__)
 _LOOK: Final = 1.0
 """Seconds between looks at the file of leases, which somebody may remove."""
+_LAST: Final = 20
+"""Seconds from a signal to the end, whatever is under way: then the kernel ends the process (SIGALRM)."""
 _GRACE: Final = 10.0
 """Seconds after a start in which those who waited before keep their places."""
 
@@ -98,6 +100,7 @@ def run_agent(file: LeaseFile, site: Site, options: AgentOptions) -> int:
                     ownership.hand_back(_LOG.warning)
             raise
     finally:
+        signal.alarm(0)
         ownership.close()
 
 
@@ -162,7 +165,7 @@ class Agent:
                 self._take_from_own_files(ledger, journal, service)
             if threading.current_thread() is threading.main_thread():
                 for number in (signal.SIGTERM, signal.SIGINT):
-                    self._loop.add_signal_handler(number, self._end.set)
+                    self._loop.add_signal_handler(number, self._told_to_end)
             stack.callback(asyncio.create_task(self._look_after_file(ledger, journal, service)).cancel)
             asyncio.get_running_loop().call_later(_GRACE, service.drop_waiters)
             _LOG.info("serving %s with %s", options.socket, counted(len(ledger.leases), "lease"))
@@ -231,6 +234,10 @@ class Agent:
         """End: what cannot be written is promised to nobody."""
         _LOG.critical("%s", trouble)
         self._status = 1
+        self._end.set()
+
+    def _told_to_end(self) -> None:
+        signal.alarm(_LAST)
         self._end.set()
 
     def _cgroups(self) -> Cgroups | None:

@@ -331,6 +331,7 @@ class Service:
             cuda = visible_variables(found.devices, self._ledger.node.inventory, machine)
         nodes = self._site.memory_nodes(found)
         lease = self._ledger.keep(lease_id, answer, cgroup)
+        _LOG.debug("lease %r has CPUs %s", lease.name, lease.cpus, extra={"lease": lease.id})
         self.watch.watch(lease)
         return messages.Grant(
             self._site.shown(lease), self._site.identity, str(self._state), nodes, self._site.is_here, cuda

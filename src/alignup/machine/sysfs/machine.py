@@ -49,7 +49,7 @@ def describe(tree: KernelTree) -> Machine:
     if "sys" in tree.names("") and not tree.names("sys"):
         raise InputError(f"sys is empty at {tree.source}: sysfs is not mounted there")
     online, offline = cpu_numbers(tree)
-    if not online:
+    if not online or not tree.names("sys"):  # an empty /sys, of a container for one, says nothing
         missing = "kernel files that describe CPUs, such as sys/devices/system/cpu/cpu0,"
         inside = next((name for name in ("devices", "system", "cpu") if tree.names(name)), "")
         hint = f"; {inside} lies at its top, so a folder above it is probably meant" if inside else ""

@@ -190,8 +190,10 @@ class CpuProvider:
         if held is not None and is_held:
             self._note_reuse(uid, container, held[container.name])
             return
-        cpus = self._take(request, self._reusable_by(uid), affinity)
+        cpus = self._chosen(request, self._reusable_by(uid), affinity)
+        # whose they are comes first: what is cut short can be released
         self._held[uid] = {container.name: cpus} if held is None else {**held, container.name: cpus}
+        self.ledger.give(cpus)
         self._note_reuse(uid, container, cpus)
 
     def allocate_pod(self, pod: Pod, affinity: TopologyHint) -> None:
@@ -210,8 +212,10 @@ class CpuProvider:
         check_shared_pool(pod, {RESOURCE: request})
         if self._options.full_pcpus_only:
             self._check_whole_cores(request)
-        self._pod_cpus[uid] = cpus = self._take(request, 0, affinity)
+        cpus = self._chosen(request, 0, affinity)
         self._held[uid] = self._divided(pod, cpus)
+        self._pod_cpus[uid] = cpus
+        self.ledger.give(cpus)
 
     def _divided(self, pod: Pod, cpus: int) -> dict[str, int]:
         """Return the CPUs of each container of a pod that has CPUs as a whole."""
@@ -238,41 +242,46 @@ class CpuProvider:
             return None
         if self._options.full_pcpus_only:
             self._check_whole_cores(request)
-        cpus = self._take(request, self._reusable_by(pod.uid), affinity)
-        self.ledger.take_back(cpus)
-        return CPUSet.from_int(cpus)
+        return CPUSet.from_int(self._chosen(request, self._reusable_by(pod.uid), affinity))
 
-    def _take(self, request: int, reusable: int, affinity: TopologyHint) -> int:
-        """Take CPUs for a pod: those that its init containers left (`reusable`), those near the affinity, then any.
+    def _chosen(self, request: int, reusable: int, affinity: TopologyHint) -> int:
+        """Return a pod's CPUs: those that its init containers left (`reusable`), those near the affinity, then any.
 
         Raises:
             AllocationError: there are too few.
         """
         mask = affinity.affinity
-        cpus = self.ledger.allocate(request, reusable, None if mask is None else int(mask), self._distribute)
+        cpus = self.ledger.choose(request, reusable, None if mask is None else int(mask), self._distribute)
         if isinstance(cpus, CpuShortage):
             raise AllocationError(self._too_few(self._free() | reusable, request), resources=("cpu",))
         return cpus
 
     def release(self, pod_uid: str, container_name: str) -> None:
-        """Take back the container's CPUs, but for those that another container of the pod reuses."""
+        """Take back the container's CPUs, but for those that another container of the pod reuses.
+
+        They are the container's until the end, so that a call that was cut short can be repeated.
+        """
         held = self._held.get(pod_uid)
         if held is None or container_name not in held:
             return
-        cpus = held[container_name]
-        if len(held) == 1:
-            del self._held[pod_uid]
-            if pod_uid in self._pod_cpus:
-                cpus |= self._pod_cpus.pop(pod_uid)
+        cpus, whole = held[container_name], self._pod_cpus.get(pod_uid)
+        others = {name: own for name, own in held.items() if name != container_name} if len(held) > 1 else None
+        if others is None:
+            cpus |= whole or 0
+        elif whole is not None:  # they stay the pod's until its last container is gone
+            cpus = 0
         else:
-            self._held[pod_uid] = others = {name: own for name, own in held.items() if name != container_name}
             for own in others.values():
                 cpus &= ~own
-            if pod_uid in self._pod_cpus:  # they stay the pod's until its last container is gone
-                return
         self.ledger.take_back(cpus)
         if self._reusing_pod == pod_uid:
             self._reusable &= ~cpus
+        if others is not None:
+            self._held[pod_uid] = others
+            return
+        if whole is not None:
+            del self._pod_cpus[pod_uid]
+        del self._held[pod_uid]
 
     def adopt(self, pod_uid: str, container_name: str, cpus: int) -> None:
         """Note CPUs, as a bit set, that the container was given before this provider was made.

@@ -121,8 +121,9 @@ class DeviceProvider:
         if plugin is not None:
             # a copy of this provider has the same mapping
             self._preferences = {**self._preferences, resource: preference_of(plugin)}
-        pool = self.pools[resource] = self._pool(resource, devices, gone)
+        pool = self._pool(resource, devices, gone)
         if old is None:
+            self.pools[resource] = pool
             return
         pool.ledger.give(pool.bits(old.ids(given)))
 
@@ -131,9 +132,11 @@ class DeviceProvider:
                 return bits_of
             return {**bits_of, resource: pool.bits(old.ids(bits_of[resource]))}
 
+        pods = {}
         for uid, entry in self._pods.items():
             containers = {name: moved(bits_of) for name, bits_of in entry.containers.items()}
-            self._pods[uid] = _PodDevices(containers, moved(entry.reusable))
+            pods[uid] = _PodDevices(containers, moved(entry.reusable))
+        self.pools[resource], self._pods = pool, pods  # one line without a call: no exception comes between
 
     def topology_hints(self, pod: Pod, container: Container) -> ResourceHints:
         """Return near which nodes enough devices are, for each resource that the container asks for."""
@@ -273,19 +276,23 @@ class DeviceProvider:
                     reusable[resource] = reusable.get(resource, 0) | bits
                 elif resource in reusable:
                     reusable[resource] &= ~bits
+        # whose they are comes first: what is cut short can be released
+        self._pods[pod_uid] = entry.with_more(container_name, chosen, reusable)
         for resource, bits in chosen.items():
             self.pools[resource].ledger.give(bits)
-        self._pods[pod_uid] = entry.with_more(container_name, chosen, reusable)
 
     def release(self, pod_uid: str, container_name: str) -> None:
-        """Take back what the container holds, except what another container of its pod holds too."""
+        """Take back what the container holds, except what another container of its pod holds too.
+
+        It is the container's until the end, so that a call that was cut short can be repeated.
+        """
         entry = self._pods.get(pod_uid)
         if entry is None or container_name not in entry.containers:
             return
         if len(entry.containers) == 1:
-            del self._pods[pod_uid]
             for resource, bits in entry.containers[container_name].items():
                 self.pools[resource].ledger.take_back(bits)
+            del self._pods[pod_uid]
             return
         reusable = dict(entry.reusable)
         left = _PodDevices({name: held for name, held in entry.containers.items() if name != container_name}, reusable)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import lru_cache, partial
 from itertools import combinations
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from alignup.core.amounts.memory_ledger import MemoryCapacity, MemoryHolding, MemoryLedger, MemoryShortage
 from alignup.errors import AllocationError, ConfigError
@@ -173,14 +173,13 @@ class MemoryProvider:
             if self._places_nothing(pod):  # as older kubelets do
                 if affinity.affinity is None:
                     raise AllocationError("a container without an affinity that requests no memory has no NUMA nodes")
-                self._take(self.ledger.copy(), pod.uid, ((MEMORY, 0),), affinity)
+                self._would_take(pod.uid, ((MEMORY, 0),), affinity)
             return
         if key in self._holdings:
             return
         if container.fractional_memory:
             raise _fraction_error(container)
-        got = self._take(self.ledger, pod.uid, requests, affinity)
-        self._holdings[key] = got
+        got = self._take(self.ledger, pod.uid, requests, affinity, self._holdings, key)
         self._pods[key] = pod.namespaced_name
         if container.is_init and not container.is_sidecar:
             self._init_holdings[pod.uid] = (*self._init_holdings.get(pod.uid, ()), got)
@@ -206,7 +205,7 @@ class MemoryProvider:
         if not pod.memory or pod.qos is not QOSClass.GUARANTEED or pod.uid in self._pod_holdings:
             return
         check_shared_pool(pod, dict(pod.memory))
-        self._pod_holdings[pod.uid] = self._take(self.ledger, pod.uid, pod.memory, affinity)
+        self._take(self.ledger, pod.uid, pod.memory, affinity, self._pod_holdings, pod.uid)
         self._pod_parts[pod.uid] = _divided(pod)
         self._pods[pod.uid, ""] = pod.namespaced_name
 
@@ -220,38 +219,56 @@ class MemoryProvider:
             return ()
         if container.fractional_memory:
             raise _fraction_error(container)
-        return self._blocks_of(self._take(self.ledger.copy(), pod.uid, container.memory, affinity))
+        return self._blocks_of(self._would_take(pod.uid, container.memory, affinity))
 
-    def _take(self, ledger: MemoryLedger, pod_uid: str, requests: Requests, affinity: TopologyHint) -> MemoryHolding:
-        """Take memory for a pod or one of its containers from a ledger.
+    def _would_take(self, pod_uid: str, requests: Requests, affinity: TopologyHint) -> MemoryHolding:
+        """Return what a pod or one of its containers would get.
+
+        Raises:
+            AllocationError: it cannot be had.
+        """
+        return self._take(self.ledger.copy(), pod_uid, requests, affinity, {}, "")
+
+    def _take(
+        self,
+        ledger: MemoryLedger,
+        pod_uid: str,
+        requests: Requests,
+        affinity: TopologyHint,
+        into: dict[Any, MemoryHolding],
+        key: object,
+    ) -> MemoryHolding:
+        """Take memory for a pod or one of its containers from a ledger, and keep it under a key.
 
         Raises:
             AllocationError: it cannot be had; nothing was taken.
         """
         mask = affinity.affinity
         donors = self._init_holdings.get(pod_uid, ())
-        got = ledger.allocate(requests, donors, None if mask is None else int(mask), affinity.preferred)
+        got = ledger.allocate(requests, donors, None if mask is None else int(mask), affinity.preferred, into, key)
         if isinstance(got, MemoryShortage):
             raise self._error(got, pod_uid, requests)
         return got
 
     def release(self, pod_uid: str, container_name: str) -> None:
-        """Take back what the container holds, if anything."""
-        if pod_uid in self._pod_parts:
-            kept = {name: one for name, one in self._pod_parts[pod_uid].items() if name != container_name}
-            self._pod_parts[pod_uid] = kept
-            if not kept:  # the memory stays the pod's until its last container is gone
-                del self._pod_parts[pod_uid], self._pods[pod_uid, ""]
-                self.ledger.release(self._pod_holdings.pop(pod_uid))
+        """Take back what the container holds, if anything; a call that was cut short can be repeated."""
+        if pod_uid in self._pod_holdings:
+            kept = {name: one for name, one in self._pod_parts.get(pod_uid, {}).items() if name != container_name}
+            if kept:  # the memory stays the pod's until its last container is gone
+                self._pod_parts[pod_uid] = kept
+                return
+            self._pods.pop((pod_uid, ""), None)
+            self._pod_parts.pop(pod_uid, None)
+            self.ledger.release(self._pod_holdings[pod_uid], self._pod_holdings, pod_uid)
             return
-        holding = self._holdings.pop((pod_uid, container_name), None)
+        holding = self._holdings.get((pod_uid, container_name))
         if holding is None:
             return
-        del self._pods[pod_uid, container_name]
-        self.ledger.release(holding)
+        self._pods.pop((pod_uid, container_name), None)
         left = tuple([donor for donor in self._init_holdings.pop(pod_uid, ()) if donor is not holding])
         if left:
             self._init_holdings[pod_uid] = left
+        self.ledger.release(holding, self._holdings, (pod_uid, container_name))
 
     def started(self, pod: Pod, container_name: str) -> None:
         """Take back what the init containers before this one hold: they have ended, but for sidecars."""
