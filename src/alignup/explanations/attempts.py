@@ -12,6 +12,7 @@ from alignup.explanations.manifests import Manifest, quantity
 from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.kubernetes.manifest import read_pod
 from alignup.kubernetes.policy_options import set_options
+from alignup.node.restart import restarted
 from alignup.records import Record, field, json_fields
 
 if TYPE_CHECKING:
@@ -66,11 +67,14 @@ class Attempts(Record, frozen=False):
             other.remove(uid)
         return self._good(other.try_admit(self.pod))
 
-    def with_kubelet(self, fields: Mapping[str, Any]) -> Admission | None:
-        """Return how the pod would be admitted if the kubelet had been configured so; None if it would not.
+    def with_kubelet(self, fields: Mapping[str, Any], *, drained: bool = False) -> Admission | None:
+        """Return how the pod would be admitted once the kubelet is configured so; None if it would not.
+
+        The kubelet restarts with it, and every pod that is there has to stay.
 
         Args:
             fields: top-level keys that are laid over the configuration; None deletes one.
+            drained: the node is drained before, so that the pods come again in their order, on new state files.
         """
         if not self.is_copy or self.left <= 0:
             return None
@@ -79,10 +83,13 @@ class Attempts(Record, frozen=False):
             config = KubeletConfig.from_dict(
                 {key: value for key, value in laid.items() if value is not None}, version=self.node.config.version
             )
-            made = self.node.emptied(config)
-            if not all(made.admit(pod).admitted for pod in self.node.pods):
-                return None
-            return self._good(made.admit(self.pod))
+            if drained:
+                made = self.node.emptied(config)
+                stays = all(made.admit(pod).admitted for pod in self.node.pods)
+            else:
+                again = restarted(self.node, config)
+                made, stays = again.node, not again.refused
+            return self._good(made.admit(self.pod)) if stays else None
         except AlignupError:  # a kubelet would not start so
             return None
 

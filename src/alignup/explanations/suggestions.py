@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import islice, product
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.explanations.attempts import Attempts
@@ -89,52 +89,63 @@ def _for_refused(attempts: Attempts, trial: Trial, blamed: Sequence[str]) -> Ite
         fields: dict[str, Any] = {"maxPods": len(trial.others) + 1, "podsPerCore": None}
         if attempts.with_kubelet(fields) is not None:
             text = f"configure the kubelet with maxPods {fields['maxPods']}"
-            yield 0.1, Suggestion("kubelet", text, {"kubelet": fields})
+            yield 0.1, Suggestion("kubelet", text, {"kubelet": fields}, after="restart")
     elif not whole and not has_users_providers:
         changes = islice(kubelet_changes(attempts, trial.before, blamed), MOST_FOUND)
-        yield from ((0.3 + 0.6 * lost, one) for lost, one in changes)
+        # those that hold as the node is go first
+        yield from ((0.3 + 0.6 * lost + (one.after == "drain"), one) for lost, one in changes)
 
 
 MOST_FOUND: Final = 2
 COSTS: Final = {"single-numa-node": 0.0, "restricted": 0.2, "best-effort": 0.5, "none": 0.8}
 NOT_PREFERRED: Final = 0.3
+MEMORY_STATE: Final = "/var/lib/kubelet/memory_manager_state"
 
 
 def kubelet_changes(attempts: Attempts, holdings: Holdings, blamed: Sequence[str]) -> Iterator[Option]:
     """Yield configurations under which the pod would be admitted, those that cost least alignment first.
 
-    Each is tried on a new node of the same machine and devices, to which the present pods are admitted in their order.
+    Those that hold after a restart of the kubelet, on its state files, come before those that need a drain.
 
     Args:
         attempts: the node and the pod.
         holdings: what there is on the node.
         blamed: the resources to blame for the refusal.
     """
-    for cost, fields, name in sorted(_candidates(attempts, blamed), key=lambda one: one[0]):
-        admission = attempts.with_kubelet(fields)
+    candidates = sorted(_candidates(attempts, blamed), key=lambda one: one[0])
+    found: set[str] = set()
+    for after, (cost, fields, name) in product(("restart", "drain"), candidates):
+        leaves_state = "memoryManagerPolicy" in fields  # under which no kubelet reads the file of another one
+        if name in found or (leaves_state and after == "restart"):
+            continue
+        admission = attempts.with_kubelet(fields, drained=after == "drain")
         if admission is None:
             continue
         if attempts.must_be_preferred and not any(
             numa_nodes_of(holdings, got) for got in admission.containers.values()
         ):
             continue  # nothing of the pod would be aligned
+        found.add(name)
         lost, words = _alignment(admission, holdings)
-        yield cost + lost, Suggestion("kubelet", f"configure the kubelet with {name}: {words}", {"kubelet": fields})
+        deleted = f" and deleting {MEMORY_STATE}" if leaves_state else ""
+        first = f"after draining the node{deleted}: " if after == "drain" else ""
+        text = f"{first}configure the kubelet with {name}: {words}"
+        yield cost + lost, Suggestion("kubelet", text, {"kubelet": fields}, after=after)
 
 
 def _candidates(attempts: Attempts, blamed: Sequence[str]) -> Iterator[tuple[float, dict[str, Any], str]]:
     """Yield what may be tried: what alignment it costs, the fields, and their names in words."""
     config = attempts.node.config
     policy = config.topology_manager_policy
-    if policy == "none":
-        if attempts.must_be_preferred:
-            fields = {"topologyManagerPolicy": "best-effort", "topologyManagerPolicyOptions": None}
-            yield 0.0, fields, "topologyManagerPolicy best-effort"
-    else:
+    if policy != "none" and len(attempts.pod.all_containers) > 1:
         scope = "pod" if config.topology_manager_scope == "container" else "container"
         yield 0.05, {"topologyManagerScope": scope}, f"topologyManagerScope {scope}"
-    for weaker in TOPOLOGY_POLICIES[: TOPOLOGY_POLICIES.index(policy)]:
-        yield COSTS[weaker], {"topologyManagerPolicy": weaker}, f"topologyManagerPolicy {weaker}"
+    if len(attempts.node.machine.numa_nodes) > 1:  # on a single one all policies decide alike
+        if policy == "none" and attempts.must_be_preferred:
+            fields = {"topologyManagerPolicy": "best-effort", "topologyManagerPolicyOptions": None}
+            yield 0.0, fields, "topologyManagerPolicy best-effort"
+        for weaker in TOPOLOGY_POLICIES[: TOPOLOGY_POLICIES.index(policy)]:
+            yield COSTS[weaker], {"topologyManagerPolicy": weaker}, f"topologyManagerPolicy {weaker}"
     set_cpu = set_options(config.cpu_manager_policy_options)
     if "cpu" in blamed:
         for option in set_cpu:

@@ -23,7 +23,7 @@ from alignup.kubelet.read import KubeletOptions, NodeRecords, config_of, machine
 from alignup.kubernetes.versions import KubeletVersion, release_of
 from alignup.machine.bits import union
 from alignup.machine.cpuset import CPUSet
-from alignup.providers.cpu.provider import reserved_by
+from alignup.providers.cpu.provider import reserved_by, reserved_fault
 from alignup.records import Record, replace
 from alignup.text.byte_sizes import short_bytes
 
@@ -204,19 +204,9 @@ def _check_cpus(state: CpuState, config: KubeletConfig, reserved: CPUSet, cpus: 
             yield finding("cpus-changed", "the shared pool is empty", "default cpuset cannot be empty")
         return
     strict = config.cpu_manager_policy_options.strict_cpu_reservation
-    inside = CPUSet(reserved & state.shared)
-    if strict and inside:
-        yield finding(
-            "reserved-cpus",
-            f"CPUs {inside} are reserved and in the shared pool, which strict-cpu-reservation forbids",
-            f'some of strictly reserved cpus: "{inside}" are present in defaultCpuSet: "{state.shared}"',
-        )
-    elif not strict and inside != reserved:
-        yield finding(
-            "reserved-cpus",
-            f"CPUs {CPUSet(reserved - state.shared)} are reserved now, and were given to containers before",
-            f'not all reserved cpus: "{reserved}" are present in defaultCpuSet: "{state.shared}"',
-        )
+    fault = reserved_fault(reserved, state.shared, strict=strict)
+    if fault is not None:
+        yield finding("reserved-cpus", *fault)
     yield from _overlaps(state)
     if cpus is not None:
         yield from _changed_cpus(state, CPUSet(cpus - reserved) if strict else cpus)

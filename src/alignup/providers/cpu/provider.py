@@ -330,6 +330,19 @@ class CpuProvider:
         self.ledger.take_back(self.ledger.given)
         self.ledger.give(self.ledger.capacity.shareable & ~shared)
 
+    def inherit(self, other: CpuProvider) -> None:
+        """Take over what the state file of the kubelet before a restart says; `other` is as it was then.
+
+        Raises:
+            ConfigError: with these options and reserved CPUs a kubelet does not start on that state.
+        """
+        capacity, shared = self.ledger.capacity, other.shared_cpus
+        reserved = CPUSet.from_int(capacity.topology.cpus & ~capacity.allocatable)
+        fault = reserved_fault(reserved, shared, strict=self._options.strict_cpu_reservation)
+        if fault is not None or capacity.shareable != other.ledger.capacity.shareable:
+            raise ConfigError(fault[1] if fault else "the state has other CPUs than the machine less its reserved ones")
+        self.restore(other._held, int(shared), other._pod_cpus)
+
     def _free(self) -> int:
         return self.ledger.capacity.allocatable & ~self.ledger.given
 
@@ -400,6 +413,31 @@ def cpu_provider(machine: Machine, config: KubeletConfig) -> CpuProvider | None:
         return None
     reserved, options = reserved_by(config, machine), config.cpu_manager_policy_options
     return CpuProvider(machine, reserved, options, config.profile)
+
+
+def reserved_fault(reserved: CPUSet, shared: CPUSet, *, strict: bool) -> tuple[str, str] | None:
+    """Return why a kubelet does not start with these reserved CPUs: in words, and in its own (`validateState`).
+
+    Args:
+        reserved: the reserved CPUs.
+        shared: the shared pool that its state file has.
+        strict: whether the option strict-cpu-reservation is set.
+
+    Returns:
+        None if it starts.
+    """
+    inside = CPUSet(reserved & shared)
+    if strict and inside:
+        return (
+            f"CPUs {inside} are reserved and in the shared pool, which strict-cpu-reservation forbids",
+            f'some of strictly reserved cpus: "{inside}" are present in defaultCpuSet: "{shared}"',
+        )
+    if not strict and inside != reserved:
+        return (
+            f"CPUs {CPUSet(reserved - shared)} are reserved now, and were given to containers before",
+            f'not all reserved cpus: "{reserved}" are present in defaultCpuSet: "{shared}"',
+        )
+    return None
 
 
 def reserved_by(config: KubeletConfig, machine: Machine) -> int:

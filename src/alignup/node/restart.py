@@ -1,0 +1,81 @@
+"""A restart of the kubelet: its managers read their state files, and every pod that runs is admitted again.
+
+A container that is in a state file keeps what it holds (`Allocate` of `cpumanager/policy_static.go` and
+`memorymanager/policy_static.go`), but the Topology Manager merges its hints anew, so a running pod can be refused.
+Three things differ from other admissions (`HandlePodAdditions` of `pkg/kubelet/kubelet.go`):
+
+- Nothing is given back before all pods have been seen, since `removeStaleState` waits until all sources are ready.
+- Device plugins have not registered again, so devices give no hints, and containers that run keep theirs.
+- Init containers that have ended are asked about too; the memory manager has forgotten them and gives them memory again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from alignup.errors import ConfigError
+from alignup.kubernetes.node_fit import misfit_of
+from alignup.records import Record
+from alignup.topology_manager.scope import KUBELET, Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from alignup.kubernetes.kubelet_config import KubeletConfig
+    from alignup.kubernetes.pod import Pod
+    from alignup.node.node import Node
+
+
+class Restarted(Record):
+    """A node after its kubelet has restarted."""
+
+    node: Node
+    """Only the pods that stay are on it."""
+    refused: Mapping[str, Refusal]
+    """By uid, the pods that ran before and are refused."""
+
+
+def restarted(node: Node, config: KubeletConfig) -> Restarted:
+    """Return a node after a restart of its kubelet with a configuration of the same release; this node stays as it is.
+
+    Providers of users are left out.
+
+    Raises:
+        ConfigError: the kubelet would not start with it, or not on the state files that it has.
+    """
+    made = node.emptied(config)
+    if (node.cpu is None) is not (made.cpu is None) or (node.memory is None) is not (made.memory is None):
+        raise ConfigError("a state file is of another policy")
+    if node.cpu is not None and made.cpu is not None:
+        made.cpu.inherit(node.cpu)
+    if node.memory is not None and made.memory is not None:
+        made.memory.inherit(node.memory)
+    if node.devices is not None and made.devices is not None:
+        made.devices.inherit(node.devices)
+    made.manager.restore(node.pods)
+    return admit_again(made)
+
+
+def admit_again(node: Node) -> Restarted:
+    """Admit the pods of a node again, in the order in which they came, and remove those that are refused.
+
+    Args:
+        node: with the pods and what they hold, as they are after the state files have been read; it is changed.
+    """
+    providers = [one for one in (node.cpu, node.memory) if one is not None and one in node.manager.providers]
+    kept: list[Pod] = []
+    refused: dict[str, Refusal] = {}
+    with node.manager.lock:
+        for pod in node.pods:
+            refusal = node.manager.allocate_again(pod, providers)
+            if refusal is None and node.whole_verdict:
+                misfit = misfit_of(pod, kept, node.limits(pod))
+                if misfit.reason:
+                    refusal = Refusal(misfit.reason, misfit.message, provider=KUBELET, resources=misfit.resources)
+            if refusal is None:
+                kept.append(pod)
+            else:
+                refused[pod.uid] = refusal
+        for uid in refused:
+            node.remove(uid)
+    return Restarted(node, refused)
