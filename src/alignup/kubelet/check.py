@@ -57,6 +57,11 @@ class Finding(Record):
     repair: str
     """How to mend it."""
 
+    @property
+    def stops(self) -> bool:
+        """Whether the kubelet does not start, at any time or at some."""
+        return "the kubelet does not start" in self.effect
+
 
 def finding(kind: str, text: str, message: str = "", file: str = "") -> Finding:
     """Return a finding.
@@ -238,7 +243,9 @@ def _changed_cpus(state: CpuState, cpus: CPUSet) -> Iterator[Finding]:
     words = [f"{words} {some}" for words, some in differences.items() if some]
     if words:
         message = f'current set of available CPUs "{cpus}" doesn\'t match with CPUs in state "{written}"'
-        yield finding("cpus-changed", " and ".join(words), message)
+        found = finding("cpus-changed", " and ".join(words), message)
+        lost = written - cpus
+        yield replace(found, repair=f"bring the CPUs back, or {found.repair}") if lost else found
 
 
 def _check_memory(state: checkpoints.MemoryState, config: KubeletConfig, machine: Machine | None) -> Iterator[Finding]:

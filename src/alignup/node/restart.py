@@ -19,7 +19,7 @@ from alignup.records import Record
 from alignup.topology_manager.scope import KUBELET, Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from alignup.kubernetes.kubelet_config import KubeletConfig
     from alignup.kubernetes.pod import Pod
@@ -53,20 +53,21 @@ def restarted(node: Node, config: KubeletConfig) -> Restarted:
     if node.devices is not None and made.devices is not None:
         made.devices.inherit(node.devices)
     made.manager.restore(node.pods)
-    return admit_again(made)
+    return admit_again(made, node.pods)
 
 
-def admit_again(node: Node) -> Restarted:
-    """Admit the pods of a node again, in the order in which they came, and remove those that are refused.
+def admit_again(node: Node, pods: Iterable[Pod]) -> Restarted:
+    """Admit the pods of a node again, and remove those that are refused.
 
     Args:
         node: with the pods and what they hold, as they are after the state files have been read; it is changed.
+        pods: all of them, in the order in which they were made.
     """
     providers = [one for one in (node.cpu, node.memory) if one is not None and one in node.manager.providers]
     kept: list[Pod] = []
     refused: dict[str, Refusal] = {}
     with node.manager.lock:
-        for pod in node.pods:
+        for pod in pods:
             refusal = node.manager.allocate_again(pod, providers)
             if refusal is None and node.whole_verdict:
                 misfit = misfit_of(pod, kept, node.limits(pod))
