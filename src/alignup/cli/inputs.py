@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from alignup.cli import options
-from alignup.errors import InputError
+from alignup.errors import InputError, errors_in
 from alignup.records import Record
 from alignup.text.counting import counted, some_of
 
@@ -341,6 +341,7 @@ def load_bare_node(source: NodeSource, version: KubeletVersion | None = None) ->
     from alignup.kubernetes.versions import NEWEST
     from alignup.machine.load import load_with_devices
     from alignup.node import Node, plugins_of
+    from alignup.node.restart import check_start
     from alignup.text.documents import TEXT_LIMIT
 
     loaded = load_with_devices(
@@ -356,6 +357,9 @@ def load_bare_node(source: NodeSource, version: KubeletVersion | None = None) ->
         if config
         else KubeletConfig.from_dict(loaded.kubelet, version=release)
     )
+    if config and not source.lenient:
+        with errors_in(config):
+            check_start(loaded.machine, kubelet)
     node = Node(
         loaded.machine,
         kubelet,
@@ -478,6 +482,7 @@ def load_kubelet_node(root: str, source: NodeSource, version: KubeletVersion | N
     from alignup.kubelet.read import machine_of, make_node, read_records
     from alignup.machine.device_inventory import decode_inventory
     from alignup.machine.load import load_machine
+    from alignup.node.restart import check_start
 
     if source.selectors or source.near_cpus:
         raise click.UsageError("--node tells the devices; --device-resource and --near-cpus do not go with it")
@@ -488,6 +493,9 @@ def load_kubelet_node(root: str, source: NodeSource, version: KubeletVersion | N
     at = machine_of(files) if source.machine == HERE else load_machine(source.machine).machine
     given = source.inventory
     found = make_node(records, at, None if given is None else decode_inventory(read_mapping(given), at, given)).node
+    if source.config and not source.lenient:
+        with errors_in(source.config):
+            check_start(at, found.config)
     found.whole_verdict, found.beyond_kubelet = not source.managers_only, source.beyond_kubelet
     return LoadedNode(found, title_of(root, found), pod_list=files.read(PODS), claims=claims)
 

@@ -16,13 +16,14 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from alignup.errors import InputError
+from alignup.errors import ConfigError, InputError
 from alignup.kubelet import checkpoints
 from alignup.kubelet.layout import CPU_STATE, DEVICE_CHECKPOINT, MEMORY_STATE, FolderFiles, NodeFiles
 from alignup.kubelet.read import KubeletOptions, NodeRecords, config_of, machine_of, read_records, stale_entries
 from alignup.kubernetes.versions import KubeletVersion, release_of
 from alignup.machine.bits import union
 from alignup.machine.cpuset import CPUSet
+from alignup.node.restart import check_start
 from alignup.providers.cpu.provider import reserved_by, reserved_fault
 from alignup.records import Record, replace
 from alignup.text.byte_sizes import short_bytes
@@ -115,10 +116,16 @@ def _found(files: NodeFiles, options: KubeletOptions) -> list[Finding]:
 
     records = read_records(files, options, read)
     machine = options.get("machine") or (machine_of(files) if files.kernel is not None else None)
+    source = records.configuration.source
     try:
         config = config_of(records, machine)
     except InputError as error:
-        return [*found, finding("configuration", str(error), file=records.configuration.source)]
+        return [*found, finding("configuration", str(error), file=source)]
+    if machine is not None and source:
+        try:
+            check_start(machine, config)
+        except ConfigError as error:
+            found.append(finding("reservations", "the reservations do not suit the machine", str(error), source))
     found += _missing(records, config, {*values, *(one.file for one in found)})
     found += _formats(values, config)
     wrong = {one.file for one in found}
@@ -258,7 +265,9 @@ def _check_memory(state: checkpoints.MemoryState, config: KubeletConfig, machine
     if policy != "Static" or not state.nodes:
         return
     fresh = state.nodes if machine is None else _fresh_nodes(machine, config)
-    yield from [*_unknown(state, fresh), *_changed_memory(state, fresh)] or _books(state)
+    yield from [*_unknown(state, fresh), *_changed_memory(state, fresh)] or _books(
+        state, exact=not config.profile.memory_groups_checked
+    )
 
 
 def _fresh_nodes(machine: Machine, config: KubeletConfig) -> dict[int, checkpoints.NumaNodeState]:
@@ -322,11 +331,15 @@ def _difference(numa_id: int, what: str, then: int, now: int) -> str:
     return f"NUMA node {numa_id} has {new} of {what}, and had {old} when the file was written"
 
 
-def _books(state: checkpoints.MemoryState) -> Iterator[Finding]:
+def _books(state: checkpoints.MemoryState, *, exact: bool) -> Iterator[Finding]:
     """Yield where the file's books of memory do not follow from the blocks of containers.
 
     A start takes the blocks in no order, and the last one on a NUMA node says the node's group: where blocks of
     several groups are on one node, the kubelet starts at some times and not at others, whatever amounts are written.
+
+    Args:
+        state: what is written.
+        exact: compare each NUMA node, as kubelets up to 1.31 do, and not the sums of each group.
     """
     held = [
         block
@@ -354,6 +367,8 @@ def _books(state: checkpoints.MemoryState) -> Iterator[Finding]:
             yield finding("memory-groups" if cells in there else "memory-books", text)
         elif not is_mixed:
             yield from _amounts(state, cells, sizes)
+            if exact:
+                yield from _amounts_of_node(state, numa_id, cells, sizes)
 
 
 def _amounts(
@@ -369,6 +384,25 @@ def _amounts(
             text = (
                 f"of {kind} on NUMA nodes {where}, {reserved} bytes count as held and {free} as free; containers hold "
                 f"{taken} of {there}"
+            )
+            yield finding("memory-books", text)
+
+
+def _amounts_of_node(
+    state: checkpoints.MemoryState,
+    numa_id: int,
+    group: tuple[int, ...],
+    sizes: Mapping[tuple[tuple[int, ...], str], int],
+) -> Iterator[Finding]:
+    """Yield where a NUMA node holds other amounts than a start deals out, which fills the first nodes of a group."""
+    before = group[: group.index(numa_id)]
+    for kind in state.nodes[numa_id].tables or {}:
+        table = state.nodes[numa_id].table(kind)
+        left = sizes.get((group, kind), 0) - sum(state.nodes[one].table(kind).allocatable for one in before)
+        dealt = max(0, min(left, table.allocatable))
+        if table.reserved != dealt:
+            text = (
+                f"{table.reserved} bytes of {kind} on NUMA node {numa_id} count as held, and a start deals out {dealt}"
             )
             yield finding("memory-books", text)
 

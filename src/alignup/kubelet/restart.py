@@ -114,7 +114,7 @@ def foretell(files: NodeFiles, options: KubeletOptions) -> Restart:
         return Restart((finding("configuration", str(error), file=source),))
     node = make_node(records, options.get("machine") or machine_of(files)).node
     node.whole_verdict = True
-    created = {one.pod.uid: one.created for one in records.pods or ()}
+    created = {one.pod.uid: one.created or one.started for one in records.pods or ()}
     pods = sorted(node.pods, key=lambda one: created.get(one.uid, ""))
     before = holdings_of(node)
     refused = admit_again(node, pods).refused
