@@ -401,9 +401,7 @@ def _amounts_of_node(
         left = sizes.get((group, kind), 0) - sum(state.nodes[one].table(kind).allocatable for one in before)
         dealt = max(0, min(left, table.allocatable))
         if table.reserved != dealt:
-            text = (
-                f"{table.reserved} bytes of {kind} on NUMA node {numa_id} count as held, and a start deals out {dealt}"
-            )
+            text = f"{table.reserved} bytes of {kind} on NUMA node {numa_id} count as held, and a start deals {dealt}"
             yield finding("memory-books", text)
 
 

@@ -80,7 +80,7 @@ def node_capacity(machine: Machine) -> dict[str, int]:
 
 
 def node_reservation(machine: Machine, config: KubeletConfig) -> dict[str, int]:
-    """Return what a kubelet keeps from pods: CPU in thousandths, all else in units (`GetNodeAllocatableReservation`)."""
+    """Return what a kubelet keeps from pods (`GetNodeAllocatableReservation`): CPU in thousandths, else units."""
     reserve = config.node_reserve
     total = sum(one.memory for one in machine.numa_nodes)
     memory = reserve.amounts.get("memory", 0) + _eviction_memory(reserve.eviction_memory, total)

@@ -6,7 +6,7 @@ Three things differ from other admissions (`HandlePodAdditions` of `pkg/kubelet/
 
 - Nothing is given back before all pods have been seen, since `removeStaleState` waits until all sources are ready.
 - Device plugins have not registered again, so devices give no hints, and containers that run keep theirs.
-- Init containers that have ended are asked about too; the memory manager has forgotten them and gives them memory again.
+- Init containers that have ended are asked about too; the memory manager has forgotten them, and gives them memory.
 """
 
 from __future__ import annotations

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from alignup.node import Node
 from explaining import random_pod, random_story
 from kubelet_files import answers, cpu_document, device_document, memory_document, signed
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from alignup.node import Node
 
 CPU, MEMORY, CONFIG = "cpu_manager_state", "memory_manager_state", "config.yaml"
 
