@@ -13,7 +13,7 @@ from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.kubernetes.manifest import read_pod
 from alignup.kubernetes.policy_options import set_options
 from alignup.node.restart import restarted
-from alignup.records import Record, field, json_fields
+from alignup.records import Record, field, json_fields, replace
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -65,6 +65,17 @@ class Attempts(Record, frozen=False):
         other = self.node.copy()
         for uid in uids:
             other.remove(uid)
+        return self._good(other.try_admit(self.pod))
+
+    def without_topology(self, resource: str) -> Admission | None:
+        """Return how the pod would be admitted if a resource's plugin reported no NUMA nodes; None if it would not."""
+        pool = self.node.pools.get(resource)
+        if not self.is_copy or pool is None or not pool.ledger.inventory.is_aligned:
+            return None
+        other = self.node.copy()
+        devices = [replace(one, numa_nodes=None, has_only_unknown_nodes=False) for one in pool.reported]
+        if other.devices is not None:
+            other.devices.update(resource, devices)
         return self._good(other.try_admit(self.pod))
 
     def with_kubelet(self, fields: Mapping[str, Any], *, drained: bool = False) -> Admission | None:

@@ -134,10 +134,10 @@ class Suggestion(Record):
     """A change under which the pod would be admitted, or aligned better: tried, and found to be so."""
 
     kind: str
-    """`request`, `pod`, `kubelet` or `remove`."""
+    """`request`, `pod`, `kubelet`, `plugin` or `remove`."""
     text: str
     attempt: dict[str, Any]
-    """Has those of the keys `pod`, `kubelet` and `remove` that it needs; `docs/explain.md` says how to replay it."""
+    """Has one of the keys `pod`, `kubelet`, `excludeTopology` and `remove`; `docs/explain.md` says how to replay it."""
     minimal: bool | None = None
     """For `remove`: whether no smaller set of pods would do."""
     after: str | None = None

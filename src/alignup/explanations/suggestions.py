@@ -9,11 +9,13 @@ from alignup.explanations.attempts import Attempts
 from alignup.explanations.explanation import Suggestion
 from alignup.explanations.manifests import asked_by, manifest_of
 from alignup.explanations.missed import numa_nodes_of, places_in_words
-from alignup.explanations.pod_changes import node_reductions, pinned_shape, reductions, shapes
+from alignup.explanations.pod_changes import node_reductions, pinned_shape, reductions, shapes, shared_container
 from alignup.explanations.removals import removal
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.kubernetes.pod_requests import is_pinned_memory
 from alignup.kubernetes.policy_options import set_options
+from alignup.records import replace
+from alignup.topology_manager.refusal_account import MemoryAccount
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from alignup.explanations.trial import Trial
     from alignup.node.holdings import Holdings
     from alignup.node.node import Node
-    from alignup.topology_manager.admission import Admission
+    from alignup.topology_manager.admission import Admission, ContainerAllocation
 
 Option = tuple[float, Suggestion]
 """How much is given up, from 0 to 1, and the suggestion."""
@@ -65,8 +67,18 @@ def _for_admitted(attempts: Attempts, trial: Trial) -> Iterator[Option]:
     if not all(got.affinity is not None and got.affinity.preferred for got in trial.got.values()):
         yield from _for_refused(attempts, trial, ())
     attempts.must_be_preferred = False
+    if attempts.manifest and (spread := _nodes_of(trial.before, trial.got)):
+        for one, admission in shared_container(attempts):
+            if _nodes_of(trial.before, admission.containers) < spread:
+                yield 0.1, one
+                break
     if attempts.manifest:
         yield from ((0.0, one) for one in pinned_shape(attempts))
+
+
+def _nodes_of(holdings: Holdings, containers: Mapping[str, ContainerAllocation]) -> set[int]:
+    """Return the ids of the NUMA nodes that a pod lies in."""
+    return set().union(*(numa_nodes_of(holdings, got) for got in containers.values()))
 
 
 def _for_refused(attempts: Attempts, trial: Trial, blamed: Sequence[str]) -> Iterator[Option]:
@@ -77,14 +89,21 @@ def _for_refused(attempts: Attempts, trial: Trial, blamed: Sequence[str]) -> Ite
     elif attempts.manifest:
         container = refusal.container if refusal else None
         yield from ((0.1, one) for one in shapes(attempts, container))
+        if "cpu" in blamed:
+            yield from ((0.25, one) for one, _ in islice(shared_container(attempts), 1))
         resources = blamed or tuple(dict.fromkeys(name for one in trial.pod.all_containers for name in asked_by(one)))
         yield from ((0.2 + 0.6 * lost, one) for lost, one in reductions(attempts, resources, container))
     own = (attempts.node.devices, attempts.node.cpu, attempts.node.memory)
     # which a node of another configuration would lack
     has_users_providers = any(all(provider is not one for one in own) for provider in attempts.node.manager.providers)
-    removed = removal(attempts, trial.before, blamed, as_whole=whole)
+    accounts = trial.questions[-1].accounts.values() if trial.questions else ()
+    ties = [tie for one in accounts if isinstance(one, MemoryAccount) for tie in one.ties()]
+    tying = {name for _, names in ties for name in names}
+    removed = removal(attempts, trial.before, blamed, as_whole=whole, tying=tying)
     if removed is not None:
         yield 0.35 + min(0.4, 0.05 * len(removed.attempt["remove"])), removed
+    if not whole:
+        yield from ((0.9, one) for one in _plugin_changes(attempts, trial.before))
     if whole and "pods" in blamed:
         fields: dict[str, Any] = {"maxPods": len(trial.others) + 1, "podsPerCore": None}
         if attempts.with_kubelet(fields) is not None:
@@ -94,6 +113,24 @@ def _for_refused(attempts: Attempts, trial: Trial, blamed: Sequence[str]) -> Ite
         changes = islice(kubelet_changes(attempts, trial.before, blamed), MOST_FOUND)
         # those that hold as the node is go first
         yield from ((0.3 + 0.6 * lost + (one.after == "drain"), one) for lost, one in changes)
+
+
+def _plugin_changes(attempts: Attempts, holdings: Holdings) -> Iterator[Suggestion]:
+    """Yield the resource whose plugin would do better to report no NUMA nodes."""
+    for resource, _ in attempts.pod.devices:
+        admission = attempts.without_topology(resource)
+        if admission is not None:
+            others = {
+                name: replace(got, devices={one: ids for one, ids in got.devices.items() if one != resource})
+                for name, got in admission.containers.items()
+            }
+            where = places_in_words(holdings, others)
+            text = (
+                f"let the device plugin of {resource} report no NUMA nodes (excludeTopology): it would run "
+                f"{where or 'anywhere'}, with {resource} from anywhere"
+            )
+            yield Suggestion("plugin", text, {"excludeTopology": [resource]})
+            return
 
 
 MOST_FOUND: Final = 2

@@ -96,6 +96,13 @@ def carry_out(alignup: Any, place: Place, one: dict[str, Any], wanted: dict[str,
     before: list[dict[str, Any]] = []
     if "remove" in attempt:
         copy.run([pod for pod in place.pods if pod["metadata"]["uid"] not in attempt["remove"]])
+    for resource in attempt.get("excludeTopology", ()):
+        path = root / "root/podresources/allocatable.json"
+        told = json.loads(path.read_text())
+        for device in told["devices"]:
+            if device["resource_name"] == resource:
+                device.pop("topology", None)
+        path.write_text(json.dumps(told))
     if "kubelet" in attempt:
         config = json.loads((copy.state / CONFIG).read_text()) | attempt["kubelet"]
         copy.configure(config)
