@@ -172,7 +172,7 @@ def answers(node):
         for device in pool.devices
         if device.healthy
     ]
-    allocatable = {"devices": devices, "cpu_ids": [str(cpu) for cpu in node.cpu.allocatable_cpus]}
+    allocatable = {"devices": devices, "cpu_ids": [str(cpu) for cpu in node.cpu.allocatable_cpus] if node.cpu else []}
     return {"pod_resources": listed}, allocatable
 
 

@@ -47,9 +47,8 @@ class Place:
         (self.state / CPU).write_text(signed(cpu, "cpu"))
         (self.state / MEMORY).write_text(signed(memory, "memory"))
         (self.state / "device-plugins/kubelet_internal_checkpoint").write_text(signed(device_document(node), "devices"))
-        if node.cpu:
-            for name, answer in zip(("list", "allocatable"), answers(node), strict=True):
-                (self.root / f"root/podresources/{name}.json").write_text(json.dumps(answer))
+        for name, answer in zip(("list", "allocatable"), answers(node), strict=True):
+            (self.root / f"root/podresources/{name}.json").write_text(json.dumps(answer))
         self.run(pods)
 
     def configure(self, kubelet: dict[str, Any]) -> None:
