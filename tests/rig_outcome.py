@@ -69,12 +69,11 @@ class Seen:
     """Of the object when it was first seen bound: in the order in which the server took the bindings."""
 
 
-def percentiles(values: list[float]) -> str:
-    """Return how many there are, the median and the 99th percentile."""
-    if not values:
-        return "none"
-    values = sorted(values)
-    return f"{len(values)}: {values[len(values) // 2]:.2f} s, {values[len(values) * 99 // 100]:.2f} s"
+def percentiles(values: list[float]) -> dict[str, float]:
+    """Return how many there are, the median and the 99th percentile; those of none are 0."""
+    ordered = sorted(values) or [0.0]
+    middle, late = ordered[len(ordered) // 2], ordered[len(ordered) * 99 // 100]
+    return {"pods": len(values), "median s": middle, "p99 s": late}
 
 
 @dataclass
@@ -148,7 +147,7 @@ class Outcome:
             "ran": len(ran),
             "rejected": dict(sorted(Counter(one.reason for one in pods if one.reason).items())),
             "never placed": sum(one.bound is None for one in pods),
-            "CPUs in use": f"{self.in_use():.1%}",
+            "CPUs in use": self.in_use(),
             "created to running": percentiles([one.running - one.created for one in ran]),
             "of these, placed at once": percentiles([one.running - one.created for one in ran if not one.waited]),
             "of these, waited for room": percentiles([one.running - one.created for one in ran if one.waited]),

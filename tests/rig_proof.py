@@ -1,27 +1,22 @@
-"""The proof of the extender: the same arrivals with the default scheduler and with the extender.
-
-As a program: `python tests/rig_proof.py [default,extender,amounts [NODES [PODS [SECONDS [LOAD [PATIENCE]]]]]]` prints
-what becomes of each, all at the same time, so that a busy machine is as busy for all. Pods run for `SECONDS` on
-average, and come so fast that they ask for `LOAD` times the CPUs that there are; `PATIENCE` seconds after the last has
-come it is over.
-"""
+"""The same arrivals of pods on a control plane with and without the extender, and what becomes of them."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import re
 import ssl
-import sys
 import urllib.request
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from rig.control_plane import free_address
 from rig_outcome import Outcome, play
 from rig_workload import allocatable, span_for, workload, write_nodes
-from rigged import ControlPlane, alignup, control_plane, free_address
+from rigged import alignup
+
+if TYPE_CHECKING:
+    from rig.control_plane import ControlPlane
 
 FLEET, EXTENDER = free_address(), free_address()
 
@@ -76,15 +71,14 @@ def run(
             return {**found, **cycles(plane), "questions": questions(there)}
 
 
-def processor_time(plane: ControlPlane, **ours: int) -> dict[str, str]:
-    """Return the processor time of each program so far."""
-    pids = {path.stem: json.loads(path.read_text())["pid"] for path in (plane.folder / "run").glob("*.json")}
+def processor_time(plane: ControlPlane, **ours: int) -> dict[str, dict[str, float]]:
+    """Return the processor time of each program so far, in seconds."""
     tick = os.sysconf("SC_CLK_TCK")
     found = {}
-    for name, pid in {**pids, **ours}.items():
+    for name, pid in {**plane.processes.pids, **ours}.items():
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        found[name] = f"{(int(fields[11]) + int(fields[12])) / tick:.0f} s"
-    return {"processor time": found}
+        found[name] = (int(fields[11]) + int(fields[12])) / tick
+    return {"processor seconds": found}
 
 
 def cycles(plane: ControlPlane) -> dict[str, object]:
@@ -93,9 +87,8 @@ def cycles(plane: ControlPlane) -> dict[str, object]:
     It looks for one pod at a time, and lets bindings be done meanwhile. Pods come to its queue, or from a place to wait
     in it to another one, by events.
     """
-    port = json.loads((plane.folder / "settings.json").read_text())["ports"]["kube-scheduler"]
     context = ssl._create_unverified_context()  # noqa: S323  # its certificate is its own
-    with urllib.request.urlopen(f"https://127.0.0.1:{port}/metrics", timeout=5, context=context) as response:
+    with urllib.request.urlopen(f"https://{plane.scheduler_address}/metrics", timeout=5, context=context) as response:
         text = response.read().decode()
     name = "scheduler_scheduling_algorithm_duration_seconds"
     count, total = (
@@ -103,7 +96,8 @@ def cycles(plane: ControlPlane) -> dict[str, object]:
     )
     moves = re.findall(r'^scheduler_queue_incoming_pods_total{event="(.*?)",queue="(.*?)"} (\S+)$', text, re.MULTILINE)
     return {
-        "choices of the scheduler": f"{count:.0f}: {1000 * total / max(count, 1):.1f} ms",
+        "choices": int(count),
+        "ms a choice": 1000 * total / max(count, 1),
         "to its queues": {f"{event} to {queue}": int(float(number)) for event, queue, number in moves},
     }
 
@@ -119,30 +113,3 @@ def questions(address: str) -> dict[str, str]:
         total = float(lines.get(f'{name}_sum{{verb="{verb}"}}', 0))
         found[verb] = f"{count:.0f}: {1000 * total / max(count, 1):.2f} ms"
     return found
-
-
-WAYS = {
-    "default": {"extender": False},
-    "extender": {"extender": True},
-    "amounts": {"extender": True, "amounts_only": True},
-}
-
-
-def main() -> None:
-    """Print what becomes of the same arrivals under the default scheduler, and with the extender."""
-    ways = sys.argv[1].split(",") if len(sys.argv) > 1 else ["default", "extender"]
-    words = [*sys.argv[2:], *("200", "2000", "200", "1.0", "1200")[len(sys.argv[2:]) :]]
-    nodes, pods = int(words[0]), int(words[1])
-    seconds, load, patience = map(float, words[2:5])
-
-    def one(name: str) -> str:
-        with control_plane() as plane:
-            found = run(plane, nodes, pods, seconds=seconds, load=load, patience=patience, **WAYS[name])
-        return f"{name} {json.dumps(found)}"
-
-    with ThreadPoolExecutor() as pool:
-        sys.stdout.write("\n".join(pool.map(one, ways)) + "\n")
-
-
-if __name__ == "__main__":
-    main()

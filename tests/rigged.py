@@ -1,16 +1,9 @@
-"""Starts the rig's real control plane, and alignup's own servers beside it; tests without a rig are skipped.
-
-`ALIGNUP_RIG` is the rig's folder (by default `shared/rig` beside this checkout), `ALIGNUP_RIG_BIN` the folder of its
-programs (by default `alignup-rig` among temporary files); they are built there if they are missing and Go is
-installed, which takes minutes once.
-"""
+"""Starts the control plane of the rig, and alignup's own servers beside it; skips tests where there can be none."""
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import socket
 import ssl
 import subprocess
 import sys
@@ -25,12 +18,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from rig.control_plane import ControlPlane
+from rig.programs import BIN, CONTROL_PLANE, built, why_not
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[1]
-RIG = Path(os.environ.get("ALIGNUP_RIG", ROOT.parent / "shared" / "rig"))
-BIN = Path(os.environ.get("ALIGNUP_RIG_BIN") or Path(tempfile.gettempdir()) / "alignup-rig")
 DEPLOY = ROOT / "deploy"
 GROUPS = {
     "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
@@ -42,79 +36,14 @@ GROUPS = {
     "Namespace": "namespaces",
     "ServiceAccount": "serviceaccounts",
 }
-PROGRAMS = ("etcd", "kube-apiserver", "kube-scheduler")
 ALIGNUP = [sys.executable, "-m", "alignup"]
 
 
 def need_rig(*programs: str) -> None:
-    """Skip the test, with the reason, where the rig cannot run."""
-    if not (RIG / "control-plane").exists():
-        pytest.skip(f"no rig at {RIG} (set ALIGNUP_RIG)")
-    missing = [name for name in programs or PROGRAMS if not (BIN / name).exists()]
-    if missing and shutil.which("go") is None:
-        pytest.skip(f"{', '.join(missing)} missing in {BIN} (set ALIGNUP_RIG_BIN), and Go to build them")
-    if missing:
-        built = run([str(RIG / "build"), str(BIN), *missing])
-        if built.returncode:
-            pytest.skip(f"the rig cannot be built here: {built.stderr.strip().splitlines()[-1:]}")
-
-
-def run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run a program of the rig to its end."""
-    return subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  # the rig's own
-
-
-def free_address() -> str:
-    """Return an address of this machine where nobody listens."""
-    with socket.socket() as made:
-        made.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{made.getsockname()[1]}"
-
-
-class ControlPlane:
-    """A real etcd, kube-apiserver and kube-scheduler."""
-
-    def __init__(self, folder: Path, binaries: Path = BIN) -> None:
-        self.folder, self._binaries = folder, binaries
-        self.kubeconfig = str(folder / "kubeconfig")
-
-    def rig(self, script: str, *words: object) -> str:
-        """Run one of the rig's scripts for this control plane."""
-        command = [str(RIG / script), *map(str, words)]
-        done = run(command)
-        assert done.returncode == 0, f"{command}: {done.stderr}"
-        return done.stdout
-
-    def up(self) -> None:
-        """Start what does not run."""
-        self.rig("control-plane", "up", self.folder, "--bin", self._binaries)
-
-    def schedule_with(self, address: str | None) -> None:
-        """Start the scheduler anew, with an extender at an address or without one."""
-        extender = {
-            "urlPrefix": f"http://{address}",
-            **{f"{verb}Verb": verb for verb in ("filter", "prioritize", "preempt", "bind")},
-            "weight": 5,
-            "httpTimeout": "10s",
-            "nodeCacheCapable": True,
-        }
-        self.schedule({} if address is None else {"extenders": [extender], "percentageOfNodesToScore": 100})
-
-    def schedule(self, overlay: dict[str, Any]) -> None:
-        """Start the scheduler anew, with some fields of its configuration."""
-        path = self.folder / "scheduler-overlay.json"
-        path.write_text(json.dumps(overlay))
-        self.rig("control-plane", "scheduler", self.folder, "--scheduler", path)
-
-    def end(self, name: str) -> None:
-        """Let one program crash; `up` starts it again."""
-        record = json.loads((self.folder / "run" / f"{name}.json").read_text())
-        os.kill(record["pid"], 9)
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline and Path(f"/proc/{record['pid']}/cmdline").exists():
-            if not Path(f"/proc/{record['pid']}/cmdline").read_bytes():
-                break  # a zombie of the rig's
-            time.sleep(0.05)
+    """Build what is missing of these programs of the rig; skip the test, with the reason, where they cannot run."""
+    if reason := why_not(*programs):
+        pytest.skip(reason)
+    built(*programs)
 
 
 class Server:
@@ -177,17 +106,17 @@ class Server:
 
 
 @contextmanager
-def control_plane(binaries: Path = BIN) -> Iterator[ControlPlane]:
+def control_plane(scheduler: Path = BIN / "kube-scheduler") -> Iterator[ControlPlane]:
     """Run a control plane in a folder of its own, with the NodeResourceTopology kind."""
-    need_rig()
+    need_rig(*CONTROL_PLANE)
     folder = Path(tempfile.mkdtemp(prefix="aur"))  # a short path: sockets lie in it
-    made = ControlPlane(folder, binaries)
+    made = ControlPlane(folder, scheduler)
     try:
         made.up()
-        made.rig("cluster", folder, "crd")
+        made.add_topology_kind()
         yield made
     finally:
-        made.rig("control-plane", "down", folder)
+        made.down()
         shutil.rmtree(folder, ignore_errors=True)
 
 

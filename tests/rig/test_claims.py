@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import subprocess
 import time
 from contextlib import ExitStack, redirect_stdout
 from random import Random
@@ -20,7 +19,7 @@ from dra_driver import Driver
 from rig_kubelets import PROGRAMS, real_kubelets
 from rig_proof import EXTENDER
 from rig_workload import node
-from rigged import BIN, Server, alignup, control_plane, need_rig, wait_for_metric
+from rigged import Server, alignup, control_plane, need_rig, wait_for_metric
 
 pytestmark = [pytest.mark.slow, pytest.mark.rig, pytest.mark.skipif(os.geteuid() != 0, reason="a kubelet needs root")]
 
@@ -53,24 +52,15 @@ class Cluster:
         kubelet = self.kubelets[name]
         path = self.folder / "pod.json"
         path.write_text(json.dumps(pod))
-        listed = self.pod_resources(name, "list")
-        (kubelet.root / "podresources").mkdir(exist_ok=True)
-        (kubelet.root / "podresources/list.json").write_text(json.dumps(listed))
-        (kubelet.root / "podresources/allocatable.json").write_text(json.dumps(self.pod_resources(name, "allocatable")))
+        kubelet.record()
         pods = [one for one in self.server.get(POD_LIST)["items"] if one["spec"].get("nodeName") == name]
         (kubelet.root / "pods.json").write_text(json.dumps({"apiVersion": "v1", "kind": "PodList", "items": pods}))
         (kubelet.root / "node.json").write_text(json.dumps(self.server.get(f"/api/v1/nodes/{name}")))
-        words = ["admit", "--node", kubelet.root, "--config", kubelet.config, "--json", path]
+        words = ["admit", "--node", kubelet.root, "--config", kubelet.config_file, "--json", path]
         told = io.StringIO()
         with redirect_stdout(told):
             program.main([*map(str, words), "--resources", str(self.resources)], standalone_mode=False)
         return json.loads(told.getvalue())
-
-    def pod_resources(self, name, *words):
-        socket = self.kubelets[name].root / "var/lib/kubelet/pod-resources/kubelet.sock"
-        command = [str(BIN / "pod-resources"), str(socket), *words]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  # the rig's
-        return json.loads(done.stdout) if not done.returncode else {}
 
     def create(self, claim, pod):
         assert self.server.ask("POST", CLAIMS, claim) == 201
@@ -92,7 +82,7 @@ class Cluster:
 
     def held(self, at, name):
         """Return the CPUs by container, and the devices of its claims, that a pod has."""
-        answer = self.pod_resources(at, "get", "default", name)["pod_resources"]
+        answer = self.kubelets[at].ask("get", "default", name)["pod_resources"]
         cpus = {one["name"]: sorted(map(int, one.get("cpu_ids", []))) for one in answer["containers"]}
         devices = {
             (one["pool_name"], one["device_name"])
@@ -132,7 +122,7 @@ class Cluster:
         uid = self.server.get(f"{CLAIMS}/{name}")["metadata"]["uid"]
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
-            listed = {one["name"] for one in self.pod_resources(at, "list").get("pod_resources", [])} if at else set()
+            listed = {one["name"] for one in self.kubelets[at].ask("list").get("pod_resources", [])} if at else set()
             is_prepared = at and uid in self.drivers[at].prepared
             if name not in listed and not is_prepared and not self.server.get(f"{POD_LIST}/{name}"):
                 break

@@ -20,9 +20,10 @@ import yaml
 
 from alignup.kubelet.node_metrics import prometheus_text
 from alignup.kubelet.read import read_kubelet
+from rig.control_plane import free_address
 from rig_kubelets import PROGRAMS, RealKubelet, real_kubelets
 from rig_proof import EXTENDER
-from rigged import DEPLOY, Server, alignup, control_plane, free_address, need_rig, wait_for_metric
+from rigged import DEPLOY, Server, alignup, control_plane, need_rig, wait_for_metric
 from watched import description, pod_object
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def exported(kubelet: RealKubelet) -> Iterator[str]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            text = prometheus_text(read_kubelet(kubelet.root, config=kubelet.config))
+            text = prometheus_text(read_kubelet(kubelet.root, config=kubelet.config_file))
             self.send_response(200)
             self.end_headers()
             self.wfile.write(text.encode())
@@ -118,7 +119,7 @@ def test_every_panel_has_an_answer(capsys, tmp_path: Path) -> None:
         of_kubelet = {
             "scheme": "https",
             "tls_config": {"insecure_skip_verify": True},
-            "static_configs": [{"targets": [f"127.0.0.1:{json.loads(kubelet.config.read_text())['port']}"]}],
+            "static_configs": [{"targets": [f"127.0.0.1:{kubelet.config['port']}"]}],
         }
         with prometheus(
             tmp_path,

@@ -20,9 +20,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rig.control_plane import free_address
 from rig_outcome import Outcome, play, play_gangs
 from rig_workload import allocatable, span_for, workload, write_nodes
-from rigged import Server, alignup, control_plane, free_address
+from rigged import Server, alignup, control_plane
 from watched import description, pod_object
 
 ROOT = Path(__file__).parents[2]

@@ -16,6 +16,7 @@ from kernel_trees import server
 from kubelet_faults import FAULTS, Place
 from kubelet_files import guaranteed
 from kubelet_rig import KubeletRig, why_not
+from rig.processes import RigError
 
 pytestmark = [pytest.mark.slow, pytest.mark.rig, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 
@@ -35,22 +36,18 @@ def rig():
             assert made.admit(pod)["phase"] == "Running"
         made.record()
         made.stop()
-        sockets = shutil.ignore_patterns("*.sock")
-        shutil.copytree(made.state, folder / "good-state", symlinks=True, ignore=sockets)
-        shutil.copytree(made.root, folder / "good-root", symlinks=True)
-        shutil.copy(folder / "kubelet.json", folder / "good.json")
+        shutil.copytree(made.root, folder / "good", symlinks=True, ignore=shutil.ignore_patterns("*.sock"))
+        shutil.copy(made.config_file, folder / "good.json")
         yield made
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def restored(rig):
     """Bring the good files back."""
-    folder = rig.directory
-    for path, good in ((rig.state, "good-state"), (rig.root, "good-root")):
-        shutil.rmtree(path)
-        shutil.copytree(folder / good, path, symlinks=True)
-    shutil.copy(folder / "good.json", folder / "kubelet.json")
-    return Place(rig.root, rig.state, folder / "kubelet.json")
+    shutil.rmtree(rig.root)
+    shutil.copytree(rig.folder / "good", rig.root, symlinks=True)
+    shutil.copy(rig.folder / "good.json", rig.config_file)
+    return Place(rig.root, rig.state, rig.config_file)
 
 
 def said_in(log, words):
@@ -62,16 +59,16 @@ def said_in(log, words):
 def test_each_fault_is_found_and_the_kubelet_does_what_is_said(rig, name):
     spoil, kinds, starts = FAULTS[name]
     spoil(restored(rig))
-    options = {"config": rig.directory / "kubelet.json", "kubelet_version": rig.version}
-    found = check_node(FolderFiles(rig.root, rig.state), options)
+    options = {"config": rig.config_file, "kubelet_version": rig.version}
+    found = check_node(FolderFiles(rig.root), options)
     assert {one.kind for one in found} == kinds
     try:
-        rig.run("restart")
+        rig.start()
         started = True
-    except RuntimeError:
+    except RigError:
         started = False
     assert started is starts
-    log = rig.log()
+    log = rig.log
     stops = [one.effect.removeprefix(STOPS)[1:-1] for one in found if one.effect.startswith(STOPS)]
     assert bool(stops) is not starts or not found
     if stops:  # of several reasons, the kubelet says the first

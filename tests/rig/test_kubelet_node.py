@@ -149,8 +149,8 @@ def will_start(rig):
     Where containers on one NUMA node and on several mix, its books of memory can come to differ from what it works out
     of its entries when it starts; then it does not start, or at some starts. `alignup node check` says so beforehand.
     """
-    files = FolderFiles(rig.record(), rig.state)
-    found = check_node(files, {"config": rig.directory / "kubelet.json"})
+    files = FolderFiles(rig.record())
+    found = check_node(files, {"config": rig.config_file})
     return not any("the kubelet does not start" in one.effect for one in found)
 
 
@@ -201,9 +201,9 @@ def test_a_kubelet_is_read_over_its_socket_and_collected(folder):
         phases = [rig.admit(random_pod(rng, number))["phase"] for number in range(5)]
         recorded = rig.read()
         shutil.rmtree(rig.root / "podresources")
-        files = FolderFiles(rig.root, rig.state)
-        live = read_kubelet(rig.root, kubelet_dir=rig.state, config=folder / "kubelet.json")
-        collect(files, folder / "node.tar.xz", config=folder / "kubelet.json")
+        files = FolderFiles(rig.root)
+        live = read_kubelet(rig.root, config=rig.config_file)
+        collect(files, folder / "node.tar.xz", config=rig.config_file)
         packed = read_kubelet(folder / "node.tar.xz")
         for found in (live, packed):
             check_holdings(found)
@@ -212,7 +212,7 @@ def test_a_kubelet_is_read_over_its_socket_and_collected(folder):
             assert found.node.devices.free == recorded.node.devices.free
             assert found.node.cpu.free_cpus == recorded.node.cpu.free_cpus
         # a pod that is refused after it was given CPUs leaves them in the file for a while
-        left = [one.kind for one in check_node(files, {"config": folder / "kubelet.json"})]
+        left = [one.kind for one in check_node(files, {"config": rig.config_file})]
         assert left == ["stale-cpus"] * len(left)
         assert len(left) <= phases.count("Failed")
 
@@ -230,4 +230,4 @@ def test_a_kubelet_without_managers_is_read(folder):
         found = rig.read()
         assert (found.node.cpu, found.node.memory, found.node.devices) == (None, None, None)
         assert len(found.node.pods) == 1
-        assert check_node(FolderFiles(rig.root, rig.state), {"config": folder / "kubelet.json"}) == []
+        assert check_node(FolderFiles(rig.root), {"config": rig.config_file}) == []

@@ -106,7 +106,7 @@ def asking(name, **amounts):
 
 
 def collect(plane, kubelet, target, node_name):
-    words = ["node", "collect", "--node", kubelet.root, "--config", kubelet.config]
+    words = ["node", "collect", "--node", kubelet.root, "--config", kubelet.config_file]
     words += ["--kubeconfig", plane.kubeconfig, "--node-name", node_name, target]
     return subprocess.run([*ALIGNUP, *map(str, words)], capture_output=True, text=True, check=False)  # noqa: S603  # our own program
 
@@ -114,18 +114,18 @@ def collect(plane, kubelet, target, node_name):
 def test_a_node_is_collected_with_its_pods_from_the_api_server(plane, kubelets, tmp_path) -> None:
     kubelet = kubelets[1]
     pods = [asking("kept", cpu="2", memory="1Gi"), asking("other", cpu="1", memory="2Gi")]
-    decided = kubelet.admit(*pods)
-    assert [one["admitted"] for one in decided] == [True, True]
+    assert [kubelet.admit(one)["phase"] for one in pods] == ["Running", "Running"]
     target = tmp_path / "node.tar.xz"
     done = collect(plane, kubelet, target, kubelet.name)
     assert done.returncode == 0, done.stderr
     assert "no pods in it" not in done.stderr
     found = read_kubelet(target)
     held = {one.name: one for one in holdings_of(found.node).pods if one.name in {"kept", "other"}}
-    for one in decided:
-        containers = held[one["pod"].rpartition("/")[2]].containers
-        cpus = {name: list(CPUSet.parse(given.cpus)) for name, given in containers.items()}
-        assert cpus == {name: given["cpus"] for name, given in one["containers"].items()}
+    for name in ("kept", "other"):
+        told = kubelet.ask("get", "default", name)["pod_resources"]["containers"]
+        assert {one: set(CPUSet.parse(given.cpus)) for one, given in held[name].containers.items()} == {
+            one["name"]: set(map(int, one["cpu_ids"])) for one in told
+        }
     assert str(found.node.config.version) == "1.36"
     with tarfile.open(target) as archive:
         files = {one.name: archive.extractfile(one).read() for one in archive if one.isfile()}

@@ -10,18 +10,16 @@ import contextlib
 import json
 import os
 import random
-import ssl
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import pytest
 
 from alignup.errors import InputError
 from alignup.kubelet.read import read_kubelet
-from kubelet_rig import why_not
-from rigged import BIN, control_plane, need_rig
+from kubelet_rig import NODE_NAME, KubeletRig, why_not
+from rig.pretend_machine import files_of
+from rigged import control_plane
 
 pytestmark = [pytest.mark.slow, pytest.mark.rig, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 
@@ -38,7 +36,6 @@ ROUNDS = (
     {"featureGates": {**BOTH, "PodLevelResourceManagers": True}, "topologyManagerPolicy": "restricted"},
     {"topologyManagerPolicy": "none"},
 )
-NODE = "node-real"
 
 
 @contextlib.contextmanager
@@ -62,38 +59,25 @@ def cgroups():
 class Cluster:
     """The API server, and the kubelet that is its only node."""
 
-    def __init__(self, plane, directory):
-        self.plane, self.directory = plane, directory
-        config = json.loads(Path(plane.kubeconfig).read_text())
-        self.server = config["clusters"][0]["cluster"]["server"]
-        self.token = config["users"][0]["user"]["token"]
-        self.tls = ssl._create_unverified_context()  # noqa: S323  # its certificate is its own
+    def __init__(self, plane, kubelet):
+        self.plane, self.kubelet = plane, kubelet
 
     def call(self, method, path, body=None, content="application/json"):
         """Return the server's answer, or the Status of its refusal."""
-        data = None if body is None else json.dumps(body).encode()
-        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": content}
-        asked = urllib.request.Request(self.server + path, data, headers, method=method)  # noqa: S310  # our own server
-        try:
-            with urllib.request.urlopen(asked, context=self.tls, timeout=30) as answer:  # noqa: S310  # as above
-                return json.load(answer)
-        except urllib.error.HTTPError as error:
-            return json.load(error)
+        return self.plane.client.request(method, path, body, content)[1]
 
     def pods(self):
-        return self.call("GET", f"/api/v1/pods?fieldSelector=spec.nodeName={NODE}")
+        return self.call("GET", f"/api/v1/pods?fieldSelector=spec.nodeName={NODE_NAME}")
 
     def status(self, name):
         found = self.call("GET", f"/api/v1/namespaces/default/pods/{name}")
         return found["status"] if found["kind"] == "Pod" else {}
 
     def admit(self, manifest):
-        """Bind a pod to the node; return its phase when the kubelet has decided."""
-        made = self.call("POST", "/api/v1/namespaces/default/pods", manifest)
-        assert made["kind"] == "Pod", made
-        name = manifest["metadata"]["name"]
-        until(lambda: self.status(name).get("phase") in {"Running", "Failed"})
-        return made["metadata"]["uid"], self.status(name)["phase"]
+        """Bind a pod to the node; return its uid and its phase when the kubelet has decided."""
+        phase = self.kubelet.admit(manifest)["phase"]
+        path = f"/api/v1/namespaces/default/pods/{manifest['metadata']['name']}"
+        return self.call("GET", path)["metadata"]["uid"], phase
 
     def remove(self, name):
         self.call("DELETE", f"/api/v1/namespaces/default/pods/{name}?gracePeriodSeconds=0")
@@ -101,7 +85,7 @@ class Cluster:
 
     def allocated(self, uid):
         """Return what the kubelet has allocated to a pod, as its own file says it."""
-        written = json.loads((self.directory / "kubelet/allocated_pods_state").read_text())
+        written = json.loads((self.kubelet.state / "allocated_pods_state").read_text())
         return json.loads(written["data"])["entries"].get(uid)
 
     def resize(self, name, uid, patch):
@@ -123,11 +107,10 @@ class Cluster:
 
     def read(self):
         """Return the node as it is read from the kubelet's files."""
-        root = self.directory / "machine"
+        root = self.kubelet.root
         (root / "pods.json").write_text(json.dumps(self.pods()))
-        (root / "node.json").write_text(json.dumps(self.call("GET", f"/api/v1/nodes/{NODE}")))
-        config = self.directory / "kubelet.json"
-        node = read_kubelet(root, kubelet_dir=self.directory / "kubelet", config=config).node
+        (root / "node.json").write_text(json.dumps(self.call("GET", f"/api/v1/nodes/{NODE_NAME}")))
+        node = read_kubelet(root, config=self.kubelet.config_file).node
         node.whole_verdict = True
         return node
 
@@ -159,7 +142,7 @@ def drawn(rng, number, *, pod_level):
         some = [some[0], {}]
     containers = [{"name": f"c{i}", "image": "none", "resources": one} for i, one in enumerate(some)]
     metadata = {"name": f"p{number:03}", "namespace": "default"}
-    spec.update(nodeName=NODE, terminationGracePeriodSeconds=0, containers=containers)
+    spec.update(nodeName=NODE_NAME, terminationGracePeriodSeconds=0, containers=containers)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
@@ -221,20 +204,13 @@ def judge(cluster, manifest, uid, rng):
 
 @pytest.mark.parametrize("number", range(len(ROUNDS)))
 def test_a_resize_is_answered_as_the_kubelet_answers_it(number):
-    need_rig("etcd", "kube-apiserver", "kubelet", "fake-cri")
     rng = random.Random(number)
     overlay = ROUNDS[number]
     statuses = []
     with cgroups() as group, control_plane() as plane:
-        directory = Path(plane.folder) / "k"
-        machine = Path(plane.folder) / "machine.json"
-        machine.write_text(json.dumps(MACHINE))
         fields = {"cgroupsPerQOS": True, "cgroupRoot": f"/{group}", "enforceNodeAllocatable": [], **overlay}
-        (Path(plane.folder) / "overlay.json").write_text(json.dumps(fields))
-        words = ("--machine", machine, "--config", Path(plane.folder) / "overlay.json", "--name", NODE)
-        plane.rig("kubelet", "up", directory, "--bin", BIN, "--control-plane", plane.folder, *words)
-        try:
-            cluster = Cluster(plane, directory)
+        with KubeletRig(plane.folder / "k", files_of(MACHINE), fields, plane=plane) as kubelet:
+            cluster = Cluster(plane, kubelet)
             there = []
             for index in range(max(1, RESIZES // len(ROUNDS))):
                 while len(there) > 2:
@@ -246,8 +222,6 @@ def test_a_resize_is_answered_as_the_kubelet_answers_it(number):
                     continue
                 statuses.append(judge(cluster, manifest, uid, rng))
                 there.append(manifest["metadata"]["name"])
-        finally:
-            plane.rig("kubelet", "down", directory)
     assert statuses
     print(f"{overlay}: {statuses}")  # noqa: T201  # with -s
 

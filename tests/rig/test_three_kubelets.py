@@ -183,7 +183,7 @@ class Campaign:
         elif kubelet.will_start:
             changes = {"topologyManagerPolicy": self.random.choice(POLICIES)} if what == "configuration" else {}
             changes |= {"topologyManagerScope": self.random.choice(["pod", "container"])} if changes else {}
-            kubelet.restart(**changes)
+            kubelet.restart_with(**changes)
             self.rest(1.0)
         else:
             what = f"{what} that the kubelet would not survive"
@@ -207,7 +207,7 @@ class Campaign:
         """
         annotations = self.server.get(f"{TOPOLOGIES}/{kubelet.name}").get("metadata", {}).get("annotations", {})
         described, holdings = (json.loads(annotations.get(f"alignup.dev/{key}", "{}")) for key in ("node", "holdings"))
-        config = json.loads(kubelet.config.read_text())
+        config = kubelet.config
         told = {pod["name"]: pod for pod in holdings.get("pods", ())}
         there = {name: one for name, one in self.look().items() if on(one, kubelet.name)}
         runs = {name for name, one in there.items() if one.get("status", {}).get("phase") in {"Running", "Pending"}}
@@ -252,9 +252,9 @@ class Campaign:
                 pod = json.loads(json.dumps(self.made[name]))
                 pod["metadata"]["name"] = f"past-{len(taken)}-{self.did['tried']}"
                 self.did["tried"] += 1
-                (decided,) = kubelet.admit(pod)
+                phase = kubelet.admit(pod)["phase"]
                 self.server.ask("DELETE", f"{PATH}/{pod['metadata']['name']}?gracePeriodSeconds=0")
-                if decided["admitted"]:
+                if phase == "Running":
                     why = self.server.get(f"{PATH}/{name}")["status"]["conditions"][0].get("message")
                     taken.append(f"{name} on {kubelet.name}: {why}: {pod['spec']}")
                 self.wait_until(lambda: self.is_reported(kubelet))  # noqa: B023  # called at once

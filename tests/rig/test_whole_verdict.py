@@ -5,23 +5,19 @@ Fewer pods by default; `ALIGNUP_RIG_PODS=200` is the whole campaign.
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import shutil
-import ssl
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import pytest
 
 from alignup import KubeletConfig, Node, read_machine
-from kernel_trees import server, write
+from kernel_trees import server
 from kubelet_rig import NODE_NAME, KubeletRig, why_not
-from rigged import BIN, control_plane, need_rig
+from rigged import control_plane
 
 pytestmark = [pytest.mark.slow, pytest.mark.rig]
 
@@ -100,10 +96,9 @@ def container(rng, name):
     return {"name": name, "image": "none", "resources": {"requests": requests, "limits": amounts}}
 
 
-def node_of(directory, described):
-    config = json.loads((directory / "kubelet.json").read_text())
-    machine = read_machine(directory / "machine")
-    return Node(machine, KubeletConfig.from_dict(config), node_object=described, whole_verdict=True)
+def node_of(kubelet, described):
+    config = KubeletConfig.from_dict(kubelet.config)
+    return Node(read_machine(kubelet.root), config, node_object=described, whole_verdict=True)
 
 
 def compare(mine, phase, reason, message, told):
@@ -119,7 +114,7 @@ def test_static_pods(folder, case):
     """All of them are critical, so that none can be evicted for another."""
     rng = random.Random(case)
     with KubeletRig(folder, MACHINE, OVERLAYS[case]) as rig:
-        node = node_of(folder, {"metadata": {"name": NODE_NAME, "labels": LABELS}})
+        node = node_of(rig, {"metadata": {"name": NODE_NAME, "labels": LABELS}})
         reasons = []
         for number in range(PODS):
             while node.pods and rng.random() < 0.3:
@@ -148,38 +143,23 @@ def started(node, manifest):
 
 
 class Api:
-    """The few requests to the API server that are needed."""
+    """What is asked of the API server about pods."""
 
-    def __init__(self, kubeconfig):
-        config = json.loads(Path(kubeconfig).read_text())
-        self._server = config["clusters"][0]["cluster"]["server"]
-        self._token = config["users"][0]["user"]["token"]
-        self._tls = ssl._create_unverified_context()  # noqa: S323  # its certificate is its own
-
-    def ask(self, path, method="GET"):
-        """Return an object; None: there is none."""
-        request = urllib.request.Request(self._server + path, method=method)  # noqa: S310  # our own
-        request.add_header("Authorization", f"Bearer {self._token}")
-        try:
-            with urllib.request.urlopen(request, context=self._tls, timeout=30) as answer:  # noqa: S310
-                return json.load(answer)
-        except urllib.error.HTTPError as error:
-            if error.code == 404:
-                return None
-            raise
+    def __init__(self, client):
+        self._client = client
 
     def delete(self, name):
         """Delete a pod, and wait until the kubelet has confirmed that it is gone."""
         path = f"/api/v1/namespaces/default/pods/{name}"
-        self.ask(f"{path}?gracePeriodSeconds=1", "DELETE")
+        self._client.request("DELETE", f"{path}?gracePeriodSeconds=1")
         deadline = time.monotonic() + 120
-        while self.ask(path) is not None:
+        while self._client.get(path) is not None:
             assert time.monotonic() < deadline, f"{name} is not gone"
             time.sleep(0.05)
 
     def preempted(self):
         """Return the names of the pods that the kubelet has evicted; those of the rig's runtime end with success."""
-        pods = [one for one in self.ask("/api/v1/namespaces/default/pods")["items"] if one.get("status")]
+        pods = [one for one in self._client.get("/api/v1/namespaces/default/pods")["items"] if one.get("status")]
         return {
             one["metadata"]["name"]
             for one in pods
@@ -191,41 +171,29 @@ class Api:
 @pytest.mark.parametrize("case", OVERLAYS)
 def test_bound_pods(folder, case):
     """Pods that no scheduler looked at, some of them critical: the same pods are evicted for them."""
-    need_rig("etcd", "kube-apiserver", "kube-scheduler", "kubelet", "fake-cri", "pod-resources")
     rng = random.Random(f"bound {case}")
-    machine = write(folder / "given", MACHINE)
-    (folder / "overlay.json").write_text(json.dumps(OVERLAYS[case]))
-    directory = folder / "k"
     reasons, evicted = [], 0
-    with control_plane() as plane:
-        words = ["--bin", BIN, "--machine", machine, "--config", folder / "overlay.json"]
-        plane.rig("kubelet", "up", directory, *words, "--control-plane", plane.folder, "--name", NODE_NAME)
-        try:
-            api = Api(plane.kubeconfig)
-            node = node_of(directory, api.ask(f"/api/v1/nodes/{NODE_NAME}"))
-            for number in range(PODS):
-                while node.pods and rng.random() < 0.2:
-                    gone = rng.choice(node.pods)
-                    api.delete(gone.name)
-                    node.remove(gone.uid)
-                manifest = random_pod(rng, number, bound=True)
-                (folder / "pod.json").write_text(json.dumps(manifest))
-                [line] = plane.rig("kubelet", "admit", directory, folder / "pod.json").splitlines()
-                told = json.loads(line)
-                mine = node.admit(manifest)
-                phase = "Running" if told["admitted"] else "Failed"
-                compare(mine, phase, told.get("reason") or "", told.get("message"), manifest)
-                reasons.append(mine.reason)
-                names = {one.partition("/")[2] for one in mine.preempted}
-                deadline = time.monotonic() + PATIENCE
-                while (found := api.preempted()) != names and time.monotonic() < deadline:
-                    time.sleep(0.1)  # it tells the API server afterwards
-                assert found == names, (manifest, mine)
-                evicted += len(names)
-                if mine.admitted:
-                    started(node, manifest)
-                for name in {*names, *(() if mine.admitted else (manifest["metadata"]["name"],))}:
-                    api.delete(name)
-        finally:
-            plane.rig("kubelet", "down", directory)
+    with control_plane() as plane, KubeletRig(folder, MACHINE, OVERLAYS[case], plane=plane) as kubelet:
+        api = Api(plane.client)
+        node = node_of(kubelet, plane.client.get(f"/api/v1/nodes/{NODE_NAME}"))
+        for number in range(PODS):
+            while node.pods and rng.random() < 0.2:
+                gone = rng.choice(node.pods)
+                api.delete(gone.name)
+                node.remove(gone.uid)
+            manifest = random_pod(rng, number, bound=True)
+            status = kubelet.admit(manifest)
+            mine = node.admit(manifest)
+            compare(mine, status["phase"], status.get("reason") or "", status.get("message"), manifest)
+            reasons.append(mine.reason)
+            names = {one.partition("/")[2] for one in mine.preempted}
+            deadline = time.monotonic() + PATIENCE
+            while (found := api.preempted()) != names and time.monotonic() < deadline:
+                time.sleep(0.1)  # it tells the API server afterwards
+            assert found == names, (manifest, mine)
+            evicted += len(names)
+            if mine.admitted:
+                started(node, manifest)
+            for name in {*names, *(() if mine.admitted else (manifest["metadata"]["name"],))}:
+                api.delete(name)
     print(case, {one: reasons.count(one) for one in sorted(set(reasons))}, f"{evicted} evicted")  # noqa: T201

@@ -7,6 +7,7 @@ of reachable results matters, and that set needs no product. Up to 8 nodes it is
 `alignup.topology_manager.policy`.
 """
 
+from functools import partial
 from operator import index as as_whole
 from typing import NamedTuple
 
@@ -17,7 +18,9 @@ from libc.stdlib cimport calloc, free
 from alignup.core.bits cimport NARROW_MASKS, NARROW_NODES
 from alignup.core.hints cimport HintList, TopologyHint, hint_of
 from alignup.core.narrow.family cimport Family
-from alignup.core.narrow.merge cimport Best, keep_single_nodes, merge_families
+from alignup.core.narrow.merge cimport (
+    Best, keep_single_nodes, keep_single_nodes_as_written, merge_as_written, merge_families,
+)
 from alignup.core.wide.merge cimport Searched, search_best
 
 
@@ -56,6 +59,22 @@ cdef int64_t* table_of(tuple rows) except NULL:
         free(table)
         raise
     return table
+
+
+cdef Best merged(
+    Family* families, int count, int nodes, const int64_t* sums, bint single_nodes, bint as_written
+) noexcept nogil:
+    """Return the best result of lists over up to 8 NUMA nodes; with `single_nodes` the lists are cut to these."""
+    cdef int index
+    if single_nodes:
+        for index in range(count):
+            if as_written:
+                keep_single_nodes_as_written(&families[index])
+            else:
+                keep_single_nodes(&families[index])
+    if as_written:
+        return merge_as_written(families, count, nodes)
+    return merge_families(families, count, nodes, sums)
 
 
 class Merged(NamedTuple):
@@ -159,18 +178,22 @@ cdef class Merger:
         numa_nodes: 1 to 64.
         distances: None, or a row of distances for each node: masks of equal size are then compared by the sum of
             the distances between their nodes first (prefer-closest-numa-nodes).
+        as_written: merge as KEP-693 and the article say: a result is preferred where all of its hints are, whatever
+            masks they have; preferred ones come first, then the narrowest, then the mask of the smallest value.
+            Single nodes are then kept whether they are preferred or not. Only up to 8 nodes, and without distances.
 
     Raises:
-        ValueError: there is not a distance from each node to each.
+        ValueError: there is not a distance from each node to each, or what the documents do not have.
     """
 
     cdef readonly int numa_nodes
+    cdef readonly bint as_written
     cdef bint closest
     cdef tuple rows                 # the distances as they came, for copies
     cdef int64_t sums[NARROW_MASKS]
     cdef int64_t* distances         # 64 x 64, beyond 8 nodes only: most nodes have few, and there are many nodes
 
-    def __init__(self, int numa_nodes, distances=None):
+    def __init__(self, int numa_nodes, distances=None, *, bint as_written=False):
         cdef int row, column, mask
         cdef tuple rows = None
         if self.numa_nodes:
@@ -179,7 +202,10 @@ cdef class Merger:
             raise ValueError(f"expected 1 to 64 NUMA nodes, got {numa_nodes}")
         if distances is not None:
             rows = checked_rows(numa_nodes, distances)
+        if as_written and (rows is not None or numa_nodes > NARROW_NODES):
+            raise ValueError(f"expected at most {NARROW_NODES} NUMA nodes and no distances, as the documents have it")
         self.numa_nodes = numa_nodes
+        self.as_written = as_written
         self.closest = rows is not None
         self.rows = rows
         if not self.closest:
@@ -198,7 +224,7 @@ cdef class Merger:
         free(self.distances)
 
     def __reduce__(self):
-        return Merger, (self.numa_nodes, self.rows)
+        return partial(Merger, as_written=self.as_written), (self.numa_nodes, self.rows)
 
     def merge(self, list lists not None, bint single_nodes=False):
         """Return the best hint of the product of the lists.
@@ -207,6 +233,9 @@ cdef class Merger:
             lists: HintList objects, at most 64.
             single_nodes: keep only preferred hints of one node or of any node, as single-numa-node does; the
                 distances are then ignored.
+
+        Raises:
+            ValueError: there are more lists, or one names nodes beyond the machine where the documents are followed.
         """
         cdef Family families[MOST_LISTS]
         cdef int index, count = len(lists)
@@ -221,10 +250,7 @@ cdef class Merger:
         if not narrow:
             return self.merge_wide(lists, single_nodes)
         with nogil:
-            if single_nodes:
-                for index in range(count):
-                    keep_single_nodes(&families[index])
-            best = merge_families(families, count, self.numa_nodes, sums)
+            best = merged(families, count, self.numa_nodes, sums, single_nodes, self.as_written)
         return hint_of(best.mask, False, best.preferred)
 
     def merge_many(self, groups, bint single_nodes=False):
@@ -250,15 +276,13 @@ cdef class Merger:
         cdef Families families = Families(self.numa_nodes, batch)
         cdef const int64_t* sums = self.sums if self.closest and not single_nodes else NULL
         cdef Py_ssize_t group, place
-        cdef int index, nodes = self.numa_nodes
+        cdef int nodes = self.numa_nodes
         with nogil:
             for group in range(families.groups):
                 place = families.starts[group]
-                if single_nodes:
-                    for index in range(<int>(families.starts[group + 1] - place)):
-                        keep_single_nodes(&families.all[place + index])
-                results.best[group] = merge_families(
-                    families.all + place, <int>(families.starts[group + 1] - place), nodes, sums
+                results.best[group] = merged(
+                    families.all + place, <int>(families.starts[group + 1] - place), nodes, sums, single_nodes,
+                    self.as_written,
                 )
         for group in families.wide_groups:
             results.keep(group, self.merge_wide(batch[group], single_nodes))
@@ -268,6 +292,8 @@ cdef class Merger:
         cdef bint closest = self.closest and not single_nodes
         cdef int64_t* own = NULL
         cdef Searched best
+        if self.as_written:
+            raise ValueError(f"expected hints over the {self.numa_nodes} NUMA nodes of the machine")
         if closest and self.distances == NULL:
             # Up to 8 nodes only a list that names nodes beyond the machine comes here.
             own = table_of(self.rows)

@@ -5,13 +5,13 @@ With `--hints` it shows what each provider offered, too; several kubelets are co
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from alignup.cli import options
 from alignup.cli.failures import complain
-from alignup.cli.inputs import NodeSource, asked_pods, asked_resizes, load_node
+from alignup.cli.inputs import LoadedNode, NodeSource, asked_pods, asked_resizes, load_node
 from alignup.cli.terminal import Table, make_console, mark, print_json, print_whole, runs, safe
 from alignup.errors import ConfigError
 from alignup.text.byte_sizes import short_bytes
@@ -22,21 +22,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from alignup.claims.on_node import ClaimsOutcome
-    from alignup.cli.inputs import LoadedNode
     from alignup.cli.terminal import Console
     from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.versions import KubeletVersion
     from alignup.node import Node
+    from alignup.replay.scenario import Hints
     from alignup.topology_manager.admission import Admission, ContainerAllocation
-    from alignup.topology_manager.provider import ResourceHints
 
-    PodHints = dict[str | None, dict[str, ResourceHints]]
-    """By container (None: the pod as a whole) and name of the provider."""
-    Answer = tuple[Pod, Admission, PodHints | None]
-
-
-HINTS_OF_SEVERAL: Final = "--hints goes with one version only"
-STANDARD_INPUT_TWICE: Final = "several versions read every file anew, and standard input is read only once"
+    Answer = tuple[Pod, Admission, Hints | None]
 
 
 @options.subcommand("admit", "0 if every pod is admitted; 1 if one is refused")
@@ -63,8 +56,10 @@ def command(
     if resizes:
         return resize(source, versions, pods, with_hints=with_hints, as_json=as_json)
     if len(versions) > 1:
-        if with_hints or "-" in (source.config, source.inventory):
-            raise click.UsageError(HINTS_OF_SEVERAL if with_hints else STANDARD_INPUT_TWICE)
+        if with_hints:
+            raise click.UsageError("--hints goes with one version only")
+        if "-" in (source.config, source.inventory):
+            raise click.UsageError("several versions read every file anew, and standard input is read only once")
         return 0 if compare(source, versions, pods, as_json=as_json) else 1
     loaded = load_node(source, versions[0] if versions else None)
     node, asked = loaded.node, asked_pods(pods, source, loaded)
@@ -82,8 +77,7 @@ def command(
     if as_json:
         print_json(*there)
         for pod, admission, hints in answers:
-            answer = answer_dict(node, pod, admission) | claims_dict(outcomes.get(pod.uid))
-            print_json(answer if hints is None else with_hints_of(answer, hints, node.machine.numa_node_ids))
+            print_json(answer_dict(node, pod, admission, hints) | claims_dict(outcomes.get(pod.uid)))
     else:
         show(node, loaded.title, answers, asked.there, outcomes)
     return 0 if all(admission.admitted for _, admission, _ in answers) else 1
@@ -211,8 +205,7 @@ def too_large(node: Node, pods: Sequence[Pod]) -> Iterator[str]:
     words = {"cpu": lambda amount: f"{amount / 1000:g}", "memory": short_bytes}
     for pod in pods:
         asked = requests_of(pod)
-        short = [name for name in words if asked.get(name, 0) > there[name]]
-        if short:
+        if short := [name for name in words if asked.get(name, 0) > there[name]]:
             amounts = " and ".join(f"{words[name](asked[name])} {name} of {words[name](there[name])}" for name in short)
             yield (
                 f"{pod.namespaced_name} requests {amounts}: a kubelet refuses it, but --managers-only leaves out "
@@ -220,9 +213,9 @@ def too_large(node: Node, pods: Sequence[Pod]) -> Iterator[str]:
             )
 
 
-def answer_dict(node: Node, pod: Pod, admission: Admission) -> dict[str, Any]:
-    """Return the answer for one pod in JSON's types."""
-    from alignup.replay.scenario import admission_dict
+def answer_dict(node: Node, pod: Pod, admission: Admission, hints: Hints | None = None) -> dict[str, Any]:
+    """Return the answer for one pod in JSON's types, with the hints where `alignup replay --hints` has them."""
+    from alignup.replay.scenario import admission_dict, with_hints_of
     from alignup.topology_manager.refusal_message import refusal_dict
 
     answer = {
@@ -234,7 +227,7 @@ def answer_dict(node: Node, pod: Pod, admission: Admission) -> dict[str, Any]:
     }
     if admission.refusal is not None:
         answer["explanation"] = refusal_dict(admission.refusal, node.machine.numa_node_ids)
-    return answer
+    return with_hints_of(answer, hints or {}, node.machine.numa_node_ids)
 
 
 def show(
@@ -253,14 +246,12 @@ def show(
             for name, got in node.admission(pod).containers.items():
                 _, _, _, *held = container_row(node, name, got)
                 table.add_row(safe(f"{pod.namespaced_name}/{name}"), *held)
-        console.print()
-        print_whole(console, table)
+        print_whole(console, table, below=True)
     for same in runs(answers, same_refusal):
         pod, admission, hints = same[0]
         console.print()
         show_pod(console, node, pod, admission)
-        outcome = outcomes.get(pod.uid)
-        if outcome is not None:
+        if (outcome := outcomes.get(pod.uid)) is not None:
             from alignup.cli.claims import outcome_lines  # startup counts
 
             for line in outcome_lines(outcome):
@@ -332,7 +323,7 @@ def container_row(node: Node, name: str, got: ContainerAllocation) -> tuple[str,
     return tuple(map(safe, (name, *allocation_cells(got.to_dict(node.machine.numa_node_ids)))))
 
 
-def hints_of(node: Node, pod: Pod) -> PodHints:
+def hints_of(node: Node, pod: Pod) -> Hints:
     """Return what the providers would offer to the pod now, as far as they would be asked."""
     from alignup.explanations.trial import tried
 
@@ -343,31 +334,16 @@ def hints_of(node: Node, pod: Pod) -> PodHints:
     }
 
 
-def with_hints_of(answer: dict[str, Any], hints: PodHints, numa_node_ids: Sequence[int]) -> dict[str, Any]:
-    """Return an answer in JSON's types with the hints, where `alignup replay --hints` has them."""
-    from alignup.replay.scenario import hints_dict
-
-    for name, offered in hints.items():
-        told = {provider: hints_dict(resources, numa_node_ids) for provider, resources in offered.items()}
-        if name is None:
-            answer["podHints"] = told
-        else:
-            answer["containers"].setdefault(name, {})["hints"] = told
-    return answer
-
-
-def show_hints(console: Console, hints: PodHints, numa_node_ids: Sequence[int]) -> None:
+def show_hints(console: Console, hints: Hints, numa_node_ids: Sequence[int]) -> None:
     """Print what was offered to a pod."""
-    from alignup.topology_manager.refusal_message import listed, view_of
+    from alignup.topology_manager.refusal_message import other_sets, preferred_sets, view_of
 
     table = Table("container", "hints for", "preferred", "not preferred")
     for name, offered in hints.items():
         for resources in offered.values():
             for resource, listed_hints in (resources or {}).items():
                 seen = view_of(resource, listed_hints, numa_node_ids)
-                preferred = listed(seen.preferred, seen.preferred_count, is_whole=seen.is_whole)
-                other = listed(seen.other, seen.other_count, is_whole=seen.is_whole)
-                cells = ("any" if seen.anywhere else preferred or "-", other or "-")
+                cells = ("any" if seen.anywhere else preferred_sets(seen) or "-", other_sets(seen) or "-")
                 table.add_row("the whole pod" if name is None else safe(name), safe(resource), *cells)
     if table.rows:
         print_whole(console, table)

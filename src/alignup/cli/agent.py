@@ -109,7 +109,6 @@ def command(
     wait for it or fail while it is down. Leases outlive the agent: it can be ended, killed and upgraded at any time.
     """
     need_extra("agent")
-    from alignup.cli.agent import start_logging
     from alignup.host.agent.agent import run_agent
     from alignup.host.leases.file import LeaseFile
 
@@ -155,8 +154,7 @@ def limits_of(texts: tuple[str, ...]) -> Limits:
             raise InputError.at("--limit", "WHAT=N such as cpus=4 or memory=8Gi", text)
         amounts[what] = parse_memory(amount, "--limit memory") if what == "memory" else int(amount)
     known = {name: amounts.pop(name) for name in ("cpus", "memory", "leases", "waiting") if name in amounts}
-    strange = [name for name in amounts if "/" not in name]
-    if strange:
+    if strange := [name for name in amounts if "/" not in name]:
         raise InputError.at("--limit", "cpus, memory, leases, waiting or a resource such as nvidia.com/gpu", strange[0])
     return Limits(**known, devices=amounts)
 
@@ -242,7 +240,7 @@ class JournalFormatter(logging.Formatter):
         return "\n".join(f"<{priority}>{line}" for line in self._inner.format(record).split("\n"))
 
 
-def start_logging(*, as_json: bool, level: int = logging.INFO) -> None:
+def start_logging(*, as_json: bool) -> None:
     """Let the package log to standard error, warnings of Python included."""
     handler = logging.StreamHandler()
     formatter = JSONFormatter() if as_json else logging.Formatter("%(levelname)s %(message)s")
@@ -251,7 +249,7 @@ def start_logging(*, as_json: bool, level: int = logging.INFO) -> None:
     for name in ("alignup", "py.warnings"):
         logger = logging.getLogger(name)
         logger.handlers = [handler]
-        logger.setLevel(level)
+        logger.setLevel(logging.INFO)
         logger.propagate = False
 
 

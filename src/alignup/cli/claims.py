@@ -63,8 +63,7 @@ def command(
     from alignup.claims.read import Resources
     from alignup.kubelet.layout import CLAIMS, open_node
 
-    lines = scenarios or selectors
-    if lines is not None:
+    if (lines := scenarios or selectors) is not None:
         if not as_json or files or (scenarios and selectors):
             raise click.UsageError("--scenarios and --selectors go with --json and nothing else")
         _answer_lines(lines, is_selectors=selectors is not None)
@@ -185,8 +184,7 @@ def _allocated(
     answer = answer_of(claims) or []
     for claim, one in zip(claims, answer, strict=True):
         for device, told in zip(claim.allocated or (), one["devices"], strict=True):
-            nodes = numa_nodes_of(device.driver, devices[device.id], addresses)
-            if nodes:
+            if nodes := numa_nodes_of(device.driver, devices[device.id], addresses):
                 told["numaNodes"] = list(nodes)
     lines = []
     for one in answer:

@@ -12,7 +12,7 @@ import click
 from alignup.cli import inputs, options
 from alignup.cli.admit import claims_dict, claims_on, same_refusal, say_what_is_ignored
 from alignup.cli.claims import outcome_lines
-from alignup.cli.explain_view import explanation_dict, show_explanation, show_note
+from alignup.cli.explain_view import View, explanation_dict, show_explanation, show_note
 from alignup.cli.failures import need_extra
 from alignup.cli.terminal import print_json
 from alignup.errors import one_line
@@ -50,7 +50,7 @@ def command(
     resizes: bool = options.flag(
         "Explain resizes in place, as `alignup admit --resize` asks for them: why, and what would help.", "--resize"
     ),
-    product: bool = options.product,
+    view: View = options.all_of(View),
     as_json: bool = options.json("a pod"),
     pictures: inputs.Pictures = options.all_of(inputs.Pictures),
     pods: tuple[str, ...] = options.files("[POD.yaml]..."),
@@ -70,7 +70,7 @@ def command(
 
         need_extra("cluster")
         given = {"kubeconfig": source.kubeconfig, "node_name": source.node_name}
-        return why(Question(pod=chosen, **given, as_json=as_json, product=product))
+        return why(Question(pod=chosen, **given, as_json=as_json, product=view.product, tables=view.tables))
     loaded = inputs.load_node(source, version)
     if resizes:
         return 0 if explain_resizes(loaded, inputs.asked_resizes(pods, source, loaded), as_json=as_json) else 1
@@ -78,13 +78,13 @@ def command(
     say_what_is_ignored(loaded, [*asked.pods, *(one.pod for one in asked.rejected)], source)
     others = None if nodes is None else OtherNodes(nodes, version, source.resources)
     found: list[Explanation] = []
-    teller = Teller(product=product, as_json=as_json)
+    teller = Teller(others, view, as_json=as_json)
     for pod in () if pictures.take_the_output else asked.there:
         teller.tell_there(pod)
     for one in explained(loaded.node, asked):
         found.append(one.explanation)
         if not pictures.take_the_output:
-            teller.tell(one, others if one.seeks_another_node else None)
+            teller.tell(one)
     if not pictures.take_the_output:
         teller.end_of_alike()
         if not as_json:
@@ -133,11 +133,6 @@ class Explained(NamedTuple):
     outcome: ClaimsOutcome | None = None
     """What its claims come to."""
 
-    @property
-    def seeks_another_node(self) -> bool:
-        """Whether it is refused, or the devices of its claims are not near its CPUs and memory."""
-        return not self.explanation.admitted or (self.outcome is not None and self.outcome.meet is False)
-
 
 def explained(node: Node, asked: inputs.AskedPods) -> Iterator[Explained]:
     """Explain each pod and then admit it, and after all of them those that their kubelet rejected."""
@@ -160,29 +155,35 @@ def explained(node: Node, asked: inputs.AskedPods) -> Iterator[Explained]:
 
 
 class Teller:
-    """Prints explanations, each as soon as it is there; those that are alike are counted where a person reads."""
+    """Prints explanations, each as soon as it is there; those that are alike are counted where a person reads.
 
-    def __init__(self, *, product: bool, as_json: bool) -> None:
-        self._product = product
+    Of a pod that is refused, or has claims whose devices are not near its CPUs and memory, it says which of some other
+    nodes would take it.
+    """
+
+    def __init__(self, others: OtherNodes | None, view: View, *, as_json: bool) -> None:
+        self._others = others
+        self._view = view
         self._as_json = as_json
         self._count = 0
         self._alike: list[Pod] = []
 
-    def tell(self, one: Explained, others: OtherNodes | None) -> None:
+    def tell(self, one: Explained) -> None:
         """Print an explanation, and which other nodes would take the pod."""
         if one.is_alike and not self._as_json:
             self._alike.append(one.pod)
             return
         self.end_of_alike()
         explanation, was, outcome = one.explanation, one.was, one.outcome
-        taking = others and others.taking(one.pod)
+        seeks_another = not explanation.admitted or (outcome is not None and outcome.meet is False)
+        taking = self._others.taking(one.pod) if self._others is not None and seeks_another else None
         if self._as_json:
             cluster = {"cluster": taking} if taking else {}
-            print_json(explanation_dict(explanation, cluster | claims_dict(outcome), was, product=self._product))
+            print_json(explanation_dict(explanation, cluster | claims_dict(outcome), was, product=self._view.product))
             return
         click.echo(nl=self._count > 0)
         self._count += 1
-        show_explanation(explanation, was, product=self._product)
+        show_explanation(explanation, was, self._view)
         if lines := list(outcome_lines(outcome)):
             show_note(lines[0])
             for line in lines[1:]:

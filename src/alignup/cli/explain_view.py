@@ -1,11 +1,18 @@
-"""Shows an explanation to a person: the cause in one sentence, tables of what it rests on, and what would help."""
+"""Shows an explanation to a person: verdict, cause, a picture of the NUMA nodes and what would help; then tables."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import sys
+import textwrap
+from typing import TYPE_CHECKING, Any, Final
 
-from alignup.cli.terminal import Table, fits, make_console, mark, print_whole, safe
+import click
+
+from alignup.cli import options
+from alignup.cli.node_picture import show_nodes
+from alignup.cli.terminal import PLAIN_WIDTH, Table, can_write, fits, make_console, mark, print_whole, safe
 from alignup.explanations import words
+from alignup.explanations.cause import BESIDES
 from alignup.text.counting import counted
 
 if TYPE_CHECKING:
@@ -15,6 +22,14 @@ if TYPE_CHECKING:
     from alignup.explanations.explanation import Explanation, ResourcePart, Step
     from alignup.explanations.product import Product
     from alignup.kubernetes.pod_documents import PodDocument
+
+
+MOST_NODES_BEFORE_HELP: Final = 4
+"""Of a machine with more NUMA nodes the help stands before the picture."""
+MOST_CAUSE_LINES: Final = 2
+"""With more, all but the first cause stand below."""
+RULE: Final = 40
+"""Columns of the line before the tables."""
 
 
 def show_note(note: str) -> None:
@@ -30,61 +45,118 @@ def explanation_dict(
     return explanation.to_dict(product=product) | more | rejection
 
 
-def show_explanation(explanation: Explanation, was: PodDocument | None = None, *, product: bool = False) -> None:
-    """Print an explanation on standard output.
+class View(options.Gathered):
+    """How much of an explanation is shown."""
+
+    product: bool = options.product
+    tables: str | None = options.value(
+        "The tables behind what would help: none of them, only the rows that bear on the verdict (short), or all.  "
+        "[default: short on a terminal, else all]",
+        type=click.Choice(("none", "short", "all")),
+    )
+
+
+def show_explanation(explanation: Explanation, was: PodDocument | None = None, view: View | None = None) -> None:
+    """Print an explanation on standard output: the verdict, the cause and what would help first.
 
     Args:
         explanation: the explanation.
         was: the pod's document, if its kubelet has rejected it before.
-        product: show the cross product of each decision too.
+        view: how much of it; None: as without options.
     """
     console = make_console()
+    view = view or View()
     if was is not None:
         message = was.message.removeprefix("Pod was rejected: ")
         console.print(safe(f"{explanation.pod} was rejected: {was.reason}{f' ({message})' if message else ''}"))
         room = "There is room now: its replacement would be admitted"
         console.print(f"{room if explanation.admitted else 'It would be rejected again'}. As of now:")
     sign = mark(console, good=explanation.admitted)
-    console.print(f"{sign} {safe(explanation.pod)}: [bold]{safe(explanation.cause)}[/]")
-    console.print(safe(verdict(explanation)))
-    for step in explanation.relevant_steps:
-        show_step(console, step, product=product)
+    word = "admitted" if explanation.admitted else f"refused: {safe(explanation.reason)}"
+    rules = "policy none" if explanation.policy == "none" else f"{explanation.policy}, scope {explanation.scope}"
+    console.print(f"{sign} [bold]{safe(explanation.pod)}[/] {word} ({rules})")
+    first, *others = explanation.cause.split(BESIDES)
+    is_long = len(wrapped(console, explanation.cause)) > MOST_CAUSE_LINES
+    more = f" ({counted(len(others), 'more cause')} below)" if is_long and others else ""
+    show_prose(console, f"{first}{more}" if more else explanation.cause.removeprefix("admitted").lstrip(",; "))
+    parts = [show_suggestions] if explanation.admitted else [show_nodes, show_suggestions]
+    # the help is to be on the first screen, and the picture of a wide machine is long
+    for part in parts if len(explanation.before.numa_node_ids) <= MOST_NODES_BEFORE_HELP else reversed(parts):
+        part(console, explanation)
+    tables = view.tables or ("short" if sys.stdout.isatty() else "all")
+    if tables != "none":
+        show_tables(console, explanation, is_short=tables == "short", product=view.product)
+
+
+def show_prose(console: Console, text: str, first: str = "  ", indent: str = "  ") -> None:
+    """Print a text of plain words, on a console of some width broken between words; `first` begins it."""
+    for line in wrapped(console, text, first, indent):
+        console.print(safe(line))
+
+
+def wrapped(console: Console, text: str, first: str = "  ", indent: str = "  ") -> list[str]:
+    """Return the lines of a text of plain words."""
+    # what is no terminal has no width
+    width = console.width if console.width < PLAIN_WIDTH else len(first) + len(text)
+    return textwrap.wrap(
+        text, width, initial_indent=first, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def show_tables(console: Console, explanation: Explanation, *, is_short: bool, product: bool) -> None:
+    """Print the tables that the verdict rests on; short: without the rows that do not bear on it, which are counted."""
+    console.print(f"\n[dim]{('─' if can_write(console, '─') else '-') * min(console.width, RULE)}[/]")
+    others = explanation.cause.split(BESIDES)[1:]
+    for other in others:
+        show_prose(console, f"besides, {other}", "")
+    steps = () if is_short and explanation.admitted and not product else explanation.relevant_steps
+    for number, step in enumerate(steps):
+        if number or others:
+            console.print()
+        show_step(console, step, explanation.blamed if is_short else (), product=product)
     if explanation.before.memory_groups:
         console.print()
         for group in explanation.before.memory_groups:
-            console.print(safe(words.group_in_words(group)))
-    console.print()
-    print_whole(console, Table(*words.container_columns(explanation), rows=words.container_rows(explanation)))
-    if explanation.neighbours:
-        console.print()
-        print_whole(console, Table(*words.NEIGHBOUR_COLUMNS, rows=words.neighbour_rows(explanation)))
-        if len(explanation.neighbours) > words.MOST_NEIGHBOURS:
-            console.print(f"and {counted(len(explanation.neighbours) - words.MOST_NEIGHBOURS, 'more container')}")
-    show_suggestions(console, explanation)
+            show_prose(console, words.group_in_words(group), "")
+    parts = [one for one in explanation.containers if not is_short or one.got or one.missed or explanation.admitted]
+    if parts:
+        table = Table(*words.container_columns(explanation), rows=words.container_rows(explanation, parts))
+        print_whole(console, table, below=bool(steps))
+    show_left_out(console, len(explanation.containers) - len(parts), "container", " of the pod")
+    most = 0 if is_short else words.MOST_NEIGHBOURS
+    if explanation.neighbours and most:
+        print_whole(console, Table(*words.NEIGHBOUR_COLUMNS, rows=words.neighbour_rows(explanation)), below=True)
+    show_left_out(console, len(explanation.neighbours) - most, "container", " on the node")
+    console.print(f"the pod is {explanation.qos}")
 
 
-def verdict(explanation: Explanation) -> str:
-    """Return the verdict with the kubelet's reason, policy and scope, and the pod's QoS class."""
-    word = "admitted" if explanation.admitted else f"refused with {explanation.reason}"
-    scope = "" if explanation.policy == "none" else f", scope {explanation.scope}"
-    return f"{word}; policy {explanation.policy}{scope}; the pod is {explanation.qos}"
+def show_left_out(console: Console, count: int, noun: str, where: str = "") -> None:
+    """Say how many of some things are not shown."""
+    if count > 0:
+        console.print(f"and {counted(count, f'more {noun}')}{where}")
 
 
-def show_step(console: Console, step: Step, *, product: bool) -> None:
-    """Print one decision: what was asked, there and offered, and the rule."""
-    console.print()
+def show_step(console: Console, step: Step, only: Sequence[str], *, product: bool) -> None:
+    """Print one decision: what was asked, there and offered, and the rule.
+
+    Args:
+        console: where.
+        step: the decision.
+        only: the resources to show; none: all.
+        product: show the cross product of the offers too.
+    """
     console.print("[bold]the pod as a whole[/]" if step.container is None else f"[bold]{safe(step.container)}[/]")
-    if step.resources:
-        show_resources(console, step.resources)
+    resources = [one for one in step.resources if not only or one.resource in only]
+    if resources:
+        show_resources(console, resources)
+        show_left_out(console, len(step.resources) - len(resources), "resource")
     elif step.container is not None:
         console.print("requests nothing that is allocated by NUMA node")
-    console.print(f"rule: {safe(step.rule)}")
+    show_prose(console, f"rule: {step.rule}", "")
     if common := words.in_common(step):
-        console.print(f"the offers have in common: {common}")
+        show_prose(console, f"the offers have in common: {common}", "")
     if product and step.product is not None:
-        console.print()
-        print_whole(console, product_table(step.product))
-        console.print(rows_told(step.product))
+        show_product(console, step.product)
 
 
 def show_resources(console: Console, resources: Sequence[ResourcePart]) -> None:
@@ -110,24 +182,25 @@ def show_resources(console: Console, resources: Sequence[ResourcePart]) -> None:
             console.print(safe(f"held, {resource}, {row[where]}: {row[-1].replace(chr(10), ', ')}"))
 
 
-def product_table(product: Product) -> Table:
-    """Return the cross product: a hint of each resource, and what the row merges into."""
-    table = Table(*map(safe, product.resources), "merged", "preferred")
+def show_product(console: Console, product: Product) -> None:
+    """Print the cross product: a hint of each resource, and what the row merges into; and what "left out" means.
+
+    What the documents' rule would make of a row is told where it differs.
+    """
+    differs = any(not row.is_as_written for row in product.rows)
+    table = Table(*map(safe, product.resources), "merged", "preferred", *(["documents"] if differs else []))
     for row in product.rows:
         cells = [
             f"{words.nodes_in_short(one.numa_nodes)}{'' if one.preferred else ' (not preferred)'}" for one in row.hints
         ]
         merged = "nothing" if row.merged == () else words.nodes_in_short(row.merged)
-        preferred = "yes" if row.preferred else "no"
-        table.add_row(*cells, merged, preferred if row.considered else f"{preferred}, left out")
-    return table
-
-
-def rows_told(product: Product) -> str:
-    """Return how many rows there are, and what "left out" means."""
+        told = [(row.preferred, row.considered), (row.preferred_as_written, row.considered_as_written)]
+        verdict, written = (f"{'yes' if good else 'no'}{'' if kept else ', left out'}" for good, kept in told)
+        table.add_row(*cells, merged, verdict, *(["" if row.is_as_written else written] if differs else []))
+    print_whole(console, table, below=True)
     shown = f"{len(product.rows)} of {product.count}" if product.count > len(product.rows) else str(product.count)
     note = "; single-numa-node leaves out rows with a hint of several nodes, or one that is not preferred"
-    return f"{shown} rows{note if any(not row.considered for row in product.rows) else ''}"
+    console.print(f"{shown} rows{note if any(not row.considered for row in product.rows) else ''}")
 
 
 def show_suggestions(console: Console, explanation: Explanation) -> None:
@@ -136,4 +209,4 @@ def show_suggestions(console: Console, explanation: Explanation) -> None:
         return
     console.print("\nwhat would help (each was tried):")
     for number, one in enumerate(explanation.suggestions, 1):
-        console.print(f"  {number}. {safe(one.text)}")
+        show_prose(console, one.text, f"  {number}. ", "     ")

@@ -57,12 +57,11 @@ def open_input(name: str) -> Iterator[IO[bytes]]:
 
                 file = gzip.GzipFile(fileobj=file)
             yield file
-    except (EOFError, zlib.error) as error:
-        raise InputError(f"{name!r} is not a whole gzip file: {error}") from error
-    except OSError as error:
-        if error.errno is None:  # gzip's own
+    except (EOFError, zlib.error, OSError) as error:
+        number = getattr(error, "errno", None)  # an error of gzip has none
+        if number is None:
             raise InputError(f"{name!r} is not a whole gzip file: {error}") from error
-        raise InputError(f"cannot read {name!r}: {os.strerror(error.errno).lower()}") from error
+        raise InputError(f"cannot read {name!r}: {os.strerror(number).lower()}") from error
 
 
 def read_bytes(name: str, limit: int = FILE_LIMIT) -> bytes:
@@ -198,9 +197,10 @@ class SiteSource(options.Gathered):
     def told(self) -> str:
         """The options that say something about the machine, its devices or rules, which an agent is told itself."""
         unset = type(self)()
-        names = {name: declared.names or (f"--{name.replace('_', '-')}",) for name, declared in self.declared().items()}
         return ", ".join(
-            words[0] for name, words in names.items() if getattr(self, name) not in {None, False, getattr(unset, name)}
+            option.words(name)[0]
+            for name, option in self.declared().items()
+            if getattr(self, name) not in {None, False, getattr(unset, name)}
         )
 
 
@@ -257,6 +257,7 @@ class NodeSource(options.Gathered):
         "Judge containers by the policies of their pod's annotation alignup.dev/policies, or of its RuntimeClass among "
         "the manifests, which no kubelet reads."
     )
+    reading: str = options.reading
     replicas: int | None = options.value(
         "Take this many copies of every pod; by default as many as its Deployment, StatefulSet or Job says.",
         type=click.IntRange(1, 10_000),
@@ -323,8 +324,7 @@ def load_node(source: NodeSource, version: KubeletVersion | None = None) -> Load
     """
     given = read_resources(source.resources) if source.resources else None
     loaded = load_bare_node(source, version)
-    known = given or loaded.claims
-    if known is not None:
+    if (known := given or loaded.claims) is not None:
         loaded.node.know_claims(known, name=source.node_name or "", dra_hints=source.dra_hints)
     return loaded
 
@@ -353,9 +353,11 @@ def load_bare_node(source: NodeSource, version: KubeletVersion | None = None) ->
     )
     config, release = source.config, version or NEWEST
     kubelet = (
-        load_config(read_bytes(config, TEXT_LIMIT), config, version=release, lenient=source.lenient)
+        load_config(
+            read_bytes(config, TEXT_LIMIT), config, version=release, lenient=source.lenient, reading=source.reading
+        )
         if config
-        else KubeletConfig.from_dict(loaded.kubelet, version=release)
+        else KubeletConfig.from_dict(loaded.kubelet, version=release, reading=source.reading)
     )
     if config and not source.lenient:
         with errors_in(config):
@@ -400,7 +402,10 @@ def asked_pods(
     node_name = source.node_name or (loaded.node.node_object.name if loaded.node.node_object else None) or None
     wanted = {one.pod.uid for one in found}
     if chosen is not None:
-        named = documents_named(chosen, found, "rejected pod" if of_node else "pod")
+        named = [one for one in found if chosen in {one.pod.name, one.pod.namespaced_name}]
+        if not named:
+            what = f"no {'rejected pod' if of_node else 'pod'} {chosen!r} is in the input"
+            raise InputError(f"{what}, which has {some_of([one.pod.namespaced_name for one in found], 8) or 'none'}")
         wanted = {one.pod.uid for one in named}
         found = [one for one in found if one.pod.uid in wanted or not one.has_ended]
         node_name = node_name or named[-1].node_name or None
@@ -420,19 +425,6 @@ def asked_pods(
     if not (asked.pods or asked.there or asked.rejected):
         raise InputError("no pod is left" if found else f"no pod of {source.kubelet_node} was rejected")
     return asked
-
-
-def documents_named(name: str, documents: Sequence[PodDocument], kind: str) -> list[PodDocument]:
-    """Return the documents of the pod `namespace/name` or `name`.
-
-    Raises:
-        InputError: there is none; `kind` says what was looked for.
-    """
-    listed = [one.pod.namespaced_name for one in documents]
-    named = [one for one, full in zip(documents, listed, strict=True) if name in {one.pod.name, full}]
-    if not named:
-        raise InputError(f"no {kind} {name!r} is in the input, which has {some_of(listed, 8) or 'none'}")
-    return named
 
 
 def asked_resizes(names: Sequence[str], source: NodeSource, loaded: LoadedNode) -> list[Resize]:
@@ -484,6 +476,8 @@ def load_kubelet_node(root: str, source: NodeSource, version: KubeletVersion | N
     from alignup.machine.load import load_machine
     from alignup.node.restart import check_start
 
+    if source.reading != "kubelet":
+        raise click.UsageError("--node is a kubelet's, which --reading documents does not go with")
     if source.selectors or source.near_cpus:
         raise click.UsageError("--node tells the devices; --device-resource and --near-cpus do not go with it")
     files = open_node(root)

@@ -146,9 +146,7 @@ def show_machine(title: str, loaded: LoadedMachine) -> None:
         fits = (len(machine.numa_nodes) + 2) * MATRIX_CELL <= min(console.width, WIDEST_MATRIX)
         tables.append(distance_matrix(machine) if fits else distances_by_value(machine))
     for number, table in enumerate(tables):
-        if number:
-            console.print()
-        print_whole(console, table)
+        print_whole(console, table, below=number > 0)
     for line in pci_lines(console, machine):
         console.print(line)
     for note in notes(loaded):
@@ -192,8 +190,7 @@ def pci_table(machine: Machine) -> Table:
     groups: dict[tuple[int, str, int, str], list[str]] = {}
     kinds = pci_kinds()
     for device in machine.pci_devices:
-        kind = kind_of(device)
-        if kind is not None:
+        if (kind := kind_of(device)) is not None:
             near = -1 if device.numa_node is None else device.numa_node
             key = (kinds.index(kind), f"{device.vendor}:{device.device}", near, device.vendor)
             groups.setdefault(key, []).append(device.address)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from alignup.cli import options
@@ -11,11 +9,6 @@ from alignup.cli.inputs import KubeletSource
 from alignup.cli.terminal import print_json
 from alignup.errors import one_line
 from alignup.records import json_fields
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alignup.kubelet.check import Finding
 
 
 @options.subcommand("check", "0 nothing is wrong; 1 there are findings")
@@ -32,13 +25,7 @@ def command(*, source: KubeletSource = options.all_of(KubeletSource), as_json: b
     found = check_node(files, source.how())
     if as_json:
         print_json(*map(json_fields, found))
-    else:
-        show(found)
-    return 1 if found else 0
-
-
-def show(found: Sequence[Finding]) -> None:
-    """Print the findings for a person."""
+        return 1 if found else 0
     if not found:
         click.echo("nothing is wrong with the kubelet's files")
     for number, one in enumerate(found):
@@ -46,3 +33,4 @@ def show(found: Sequence[Finding]) -> None:
         click.echo(one_line(f"{one.file}: {one.text} ({one.kind})"))
         click.echo(one_line(f"  the next start: {one.effect}"))
         click.echo(one_line(f"  repair: {one.repair}"))
+    return 1 if found else 0

@@ -78,14 +78,12 @@ def show(title: str, node: Node, holdings: Holdings, pictures: Pictures, *, as_j
         for one in holdings.resources
         for place in one.places
     )
-    console.print()
-    print_whole(console, Table("resource", "NUMA nodes", "allocatable", "held", "free", rows=rows))
+    print_whole(console, Table("resource", "NUMA nodes", "allocatable", "held", "free", rows=rows), below=True)
     holders = [(one.pod, one.container, *one.cells()) for one in holdings.containers if one]
     table = Table("pod", "container", "CPUs", "memory", "devices", rows=holders)
-    console.print()
     if table.rows:
-        print_whole(console, table)
+        print_whole(console, table, below=True)
     else:
-        console.print("no container holds anything for itself")
+        console.print("\nno container holds anything for itself")
     if holdings.shared_cpus is not None:
         console.print(f"\nshared pool: CPUs {holdings.shared_cpus}")

@@ -32,16 +32,17 @@ POLICIES: Final = ("none", "best-effort", "restricted", "single-numa-node")
 class Declared(NamedTuple):
     """An option or argument of a subcommand."""
 
-    decorator: Callable[..., Any]
+    kind: type[click.Parameter]
     names: tuple[str, ...]
     how: Mapping[str, Any]
 
-    def decorate(self, parameter: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function whose parameter is this one."""
-        names = self.names or (f"--{parameter.replace('_', '-')}",)
-        declared = (parameter,) if self.decorator is click.argument else (*names, parameter)
-        decorated: Callable[..., Any] = self.decorator(*declared, **self.how)(function)
-        return decorated
+    def words(self, parameter: str) -> tuple[str, ...]:
+        """Return the names of an option on the command line; its parameter is this one."""
+        return self.names or (f"--{parameter.replace('_', '-')}",)
+
+    def made(self, parameter: str) -> click.Parameter:
+        """Return the option or argument of a parameter."""
+        return self.kind([*(() if self.kind is click.Argument else self.words(parameter)), parameter], **self.how)
 
 
 def value(text: str, *names: str, **how: Any) -> Any:
@@ -50,9 +51,9 @@ def value(text: str, *names: str, **how: Any) -> Any:
     Args:
         text: of the help.
         names: of the option, such as `--json`.
-        how: what `click.option` takes.
+        how: what `click.Option` takes.
     """
-    return Declared(click.option, names, {"help": text, "show_default": bool(how.get("default")), **how})
+    return Declared(click.Option, names, {"help": text, "show_default": bool(how.get("default")), **how})
 
 
 def flag(text: str, *names: str) -> Any:
@@ -97,7 +98,7 @@ def word(text: str, values: Iterable[str], *names: str, **how: Any) -> Any:
 
 def argument(metavar: str, **how: Any) -> Any:
     """Declare an argument."""
-    return Declared(click.argument, (), {"metavar": metavar, **how})
+    return Declared(click.Argument, (), {"metavar": metavar, **how})
 
 
 def files(metavar: str, **how: Any) -> Any:
@@ -136,7 +137,7 @@ def subcommand(
         exits: what the exit status means, without that of bad usage and bad input.
         whole: `exits` tells that too.
         cls: its class.
-        how: what `click.command` takes.
+        how: what `click.Command` takes.
     """
     epilog = f"Exit status: {exits}{'.' if whole else '; 2 bad usage or bad input.'}"
 
@@ -153,11 +154,8 @@ def subcommand(
             if status := function(**values):
                 click.get_current_context().exit(status)
 
-        call.__doc__ = function.__doc__
-        decorated: Callable[..., Any] = call
-        for key, declared in reversed(parameters.items()):
-            decorated = declared.decorate(key, decorated)
-        return click.command(name, cls, epilog=epilog, **how)(decorated)
+        made = [one.made(key) for key, one in parameters.items()]
+        return cls(name, callback=call, params=made, help=function.__doc__, epilog=epilog, **how)
 
     return decorate
 
@@ -330,6 +328,12 @@ state: Final = value(
 
 # ---- the output
 
+reading: Final = value(
+    "Decide as kubelets do, or as the design documents are written where kubelets have gone on since (see "
+    "docs/documents.md).",
+    type=click.Choice(("kubelet", "documents")),
+    default="kubelet",
+)
 product: Final = flag("Show the cross product of the hints, row by row, up to 200 rows.")
 
 

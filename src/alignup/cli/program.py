@@ -85,8 +85,7 @@ class LazyGroup(click.Group):
         if args[0] not in self.subcommands:
             from difflib import get_close_matches
 
-            close = get_close_matches(args[0], self.subcommands, 1)
-            if close:
+            if close := get_close_matches(args[0], self.subcommands, 1):
                 ctx.fail(f"No such command '{args[0]}'. Did you mean '{close[0]}'?")
         return super().resolve_command(ctx, args)
 

@@ -47,7 +47,11 @@ def command(
             raise click.UsageError(
                 "--nodes goes with files of pods, and without --kubeconfig, --apply and --continuous"
             )
-        plan = plan_of_files(nodes, pods, version)
+        from alignup.cluster.evictions import plan_room
+        from alignup.kubernetes.pod_documents import expanded, live_pods
+
+        waiting = expanded(live_pods(read_pods(pods), None, one_node=False))
+        plan = plan_room(load_cluster(nodes, version, can_admit=True), waiting)
         show(plan, as_json=as_json)
         return 1 if plan.left_out else 0
     if pods or (continuous and not apply):
@@ -68,16 +72,6 @@ def command(
         return done and not plan.left_out
 
     return 0 if ask(kubeconfig, work) else 1
-
-
-def plan_of_files(nodes: str, pods: tuple[str, ...], version: KubeletVersion | None) -> RoomPlan:
-    """Return the plan for nodes and pods in files."""
-    from alignup.cluster.evictions import plan_room
-    from alignup.kubernetes.pod_documents import expanded, live_pods
-
-    cluster = load_cluster(nodes, version, can_admit=True)
-    waiting = expanded(live_pods(read_pods(pods), None, one_node=False))
-    return plan_room(cluster, waiting)
 
 
 def show(plan: RoomPlan, *, as_json: bool) -> None:

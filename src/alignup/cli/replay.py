@@ -333,8 +333,7 @@ def show_report(report: Report) -> None:
     used = report.utilisation.items()
     rows = [(resource, number_in(held), number_in(report.stranded.get(resource))) for resource, held in used]
     if rows:
-        console.print()
-        terminal.print_whole(console, terminal.Table("resource", *numbers, numbers=numbers, rows=rows))
+        terminal.print_whole(console, terminal.Table("resource", *numbers, numbers=numbers, rows=rows), below=True)
 
 
 def alignment(counts: Counts) -> str:
@@ -389,8 +388,7 @@ def show_use(console: Console, nodes: Sequence[NodeReport]) -> None:
 
 def print_rows(console: Console, table: terminal.Table, count: int) -> None:
     """Print a table, and how many lines more it would have if it were whole."""
-    console.print()
-    terminal.print_whole(console, table)
+    terminal.print_whole(console, table, below=True)
     if count > MOST_ROWS:
         console.print(f"and {count - MOST_ROWS} more; --json has all of them")
 

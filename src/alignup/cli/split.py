@@ -14,8 +14,6 @@ from alignup.cli.terminal import devices_text, nodes_text, print_json, print_tab
 from alignup.text.byte_sizes import short_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from alignup.host.leases.agent_messages import KnownPart  # startup counts
 
 
@@ -53,7 +51,18 @@ def command(
         for known in cut:
             click.echo(env_line(known, parts))
     else:
-        _show(cut)
+        rows = (
+            (
+                str(part.rank),
+                nodes_text(part.numa_nodes),
+                str(part.cpus),
+                str(len(part.cpus)),
+                " + ".join(f"{short_bytes(size)} @ {node}" for node, size in part.memory),
+                devices_text(part.devices),
+            )
+            for part in cut
+        )
+        print_table(("rank", "NUMA nodes", "CPUs", "count", "memory", "devices"), rows)
 
 
 def part_dict(part: KnownPart) -> dict[str, Any]:
@@ -82,19 +91,3 @@ def env_line(part: KnownPart, parts: int) -> str:
         **part.cuda,
     }
     return " ".join(f"{name}={shlex.quote(value)}" for name, value in found.items())
-
-
-def _show(parts: Sequence[KnownPart]) -> None:
-    """Print a table."""
-    rows = (
-        (
-            str(part.rank),
-            nodes_text(part.numa_nodes),
-            str(part.cpus),
-            str(len(part.cpus)),
-            " + ".join(f"{short_bytes(size)} @ {node}" for node, size in part.memory),
-            devices_text(part.devices),
-        )
-        for part in parts
-    )
-    print_table(("rank", "NUMA nodes", "CPUs", "count", "memory", "devices"), rows)

@@ -11,7 +11,8 @@ import os
 import re
 import sys
 from contextlib import contextmanager
-from itertools import zip_longest
+from functools import cmp_to_key
+from itertools import groupby, zip_longest
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
 
 import click
@@ -128,8 +129,13 @@ class Table:
         return least, most
 
 
-def print_whole(console: Console, table: Table) -> None:
-    """Print a table as wide as the console is; where words would be broken, as wide as its longest lines."""
+def print_whole(console: Console, table: Table, *, below: bool = False) -> None:
+    """Print a table as wide as the console is; where words would be broken, as wide as its longest lines.
+
+    `below`: an empty line parts it from what is above it.
+    """
+    if below:
+        console.print()
     if isinstance(console, PlainConsole):
         click.echo("\n".join(table.lines("─" if can_write(console, "─") else "-")))
         return
@@ -142,9 +148,13 @@ def print_whole(console: Console, table: Table) -> None:
     console.width = width
 
 
-def fits(console: Console, table: Table) -> bool:
-    """Return whether a table can be printed as wide as the console is without breaking words."""
-    return isinstance(console, PlainConsole) or _table_width(table.column_widths()[0]) <= console.width
+def fits(console: Console, table: Table, most: int = PLAIN_WIDTH) -> bool:
+    """Return whether a table can be printed as wide as the console is, and as so many columns, without breaking words.
+
+    In a file or pipe no line is broken.
+    """
+    least, whole = table.column_widths()
+    return _table_width(whole if isinstance(console, PlainConsole) else least) <= min(console.width, most)
 
 
 def _table_width(widths: Sequence[int]) -> int:
@@ -240,14 +250,12 @@ def amount_text(resource: str, amount: int) -> str:
 
 def runs(items: Iterable[_T], alike: Callable[[_T, _T], bool]) -> Iterator[list[_T]]:
     """Yield items in order, those in a row that are alike together; `alike` is an equivalence."""
-    run: list[_T] = []
-    for item in items:
-        if run and not alike(run[0], item):
-            yield run
-            run = []
-        run.append(item)
-    if run:
-        yield run
+
+    def unlike(one: _T, other: _T) -> bool:
+        return not alike(one, other)
+
+    # of two keys `groupby` only asks whether they are equal
+    yield from (list(run) for _, run in groupby(items, cmp_to_key(unlike)))
 
 
 @contextmanager

@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.cli import options
-from alignup.cli.explain_view import explanation_dict, show_explanation, show_note
+from alignup.cli.explain_view import View, explanation_dict, show_explanation, show_note
 from alignup.cli.rank import answer_dict, placements, say_what_is_unknown, show
 from alignup.cli.terminal import print_json
+from alignup.errors import InputError
 from alignup.text.counting import counted
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ NOT_KNOWN: Final = (
 )
 
 
-class Question(options.Gathered):
+class Question(View):
     """Which pod is asked about, and how."""
 
     pod: str = options.argument("[NAMESPACE/]POD")
@@ -35,7 +36,6 @@ class Question(options.Gathered):
     context: str | None = options.value("The context of the file to use in place of its current one.", metavar="NAME")
     kubeconfig: str | None = options.asked_kubeconfig
     node_name: str | None = options.value("Explain this node in full.", metavar="NAME")
-    product: bool = options.product
     as_json: bool = options.json()
 
 
@@ -54,8 +54,11 @@ def why(question: Question) -> int:
     from alignup.control_plane.scheduler.ask import ask, read_cluster, read_pod
     from alignup.explanations.why import explain
 
+    namespace, _, name = question.pod.rpartition("/")
+    if "/" in namespace or not name:
+        raise InputError.at("the pod", "POD or NAMESPACE/POD", question.pod)
+
     async def read(api: Api) -> tuple[dict[str, Any], PodDocument, AskedCluster]:
-        namespace, _, name = question.pod.rpartition("/")
         manifest, found = await read_pod(api, namespace or question.namespace or api.namespace, name)
         return manifest, found, await read_cluster(api)
 
@@ -76,7 +79,7 @@ def why(question: Question) -> int:
             told = {"node": name, "exact": name not in asked.by_amounts}
             print_json(explanation_dict(explanation, told, was, product=question.product))
         else:
-            show_explanation(explanation, was, product=question.product)
+            show_explanation(explanation, was, question)
             known = "only amounts are" if name in asked.by_amounts else "all holdings are"
             show_note(f"Node {name}, of which {known} known. {NOT_KNOWN}")
         return 0 if explanation.admitted else 1
@@ -117,7 +120,7 @@ def rank_and_explain(question: Question, manifest: dict[str, Any], found: PodDoc
         show(told, TOP)
         if explanation is not None:
             show_note(f"On node {example}:")
-            show_explanation(explanation, product=question.product)
+            show_explanation(explanation, view=question)
         if plan is not None and not plan.left_out:
             gone = ", ".join(f"{step.pod.namespaced_name} on {step.node}" for step in plan.evictions)
             words = counted(len(plan.evictions), "eviction")

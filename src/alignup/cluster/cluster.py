@@ -402,6 +402,9 @@ class Cluster:
             into.affinity[index] = reduce(or_, [mask or 0 for mask in masks], 0)
             into.preferred[index] = bool(hints) and all(hint is not None and hint.preferred for hint in hints)
             into.score[index] = self._board.score(job, index, STRATEGIES.index(strategy), masks or [None])
+            member, mask = self._members[index], int(into.affinity[index])
+            if strategy == "document" and job.policy >= 0 and member.pod_policies.mixes_unwillingly(pod, mask):
+                into.score[index] = 0.0
 
     def _other_readings(self, pod: Pod, indices: Iterable[int]) -> Iterator[tuple[Pod, npt.NDArray[np.int64]]]:
         """Yield each reading of a pod that differs from the first kubelet's, with the indices of its nodes.
@@ -437,7 +440,8 @@ class Cluster:
         - `least-allocated`, `most-allocated`: the mean over the resources asked for of what would be left, or taken,
           of what is free on the NUMA nodes of the placement, in hundredths.
         - `balanced-allocation`: 100 x (1 - the variance of the parts that would be taken of each resource).
-        - `document`: (100 - 10 x NUMA nodes) + 10 x the mean part of what there is that would then be in use.
+        - `document`: (100 - 10 x NUMA nodes) + 10 x the mean part of what there is that would then be in use; 0 where a
+          pod would mix with others although its annotation prefers that it does not.
 
         The first four are those of the scheduler plugin for NodeResourceTopology (sigs.k8s.io/scheduler-plugins), which
         does not know the placement and looks at each NUMA node by itself; the last is that of Koordinator's design

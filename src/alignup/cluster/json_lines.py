@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from alignup.errors import InputError, errors_at, warn
-from alignup.kubernetes.kubelet_config import KubeletConfig
+from alignup.kubernetes.kubelet_config import KUBELET, KubeletConfig
 from alignup.kubernetes.manifest import read_pod
 from alignup.kubernetes.versions import KubeletVersion, parse_version
 from alignup.machine.load import machine_with_devices_from_dict
@@ -38,6 +38,7 @@ class _NodeLine(msgspec.Struct, rename="camel"):
     node_object: dict[str, Any] | None = None
     resources: list[Any] | None = None
     dra_hints: bool = False
+    reading: str = KUBELET
     single_numa_node_exclusive: str = msgspec.field(default="Required", name="singleNUMANodeExclusive")
 
 
@@ -104,12 +105,12 @@ class NodeReader:
         known = node_object_of(wire.node_object)
         version = version_of({"kubeletVersion": wire.kubelet_version}, self._version, known)
         parts = wire.machine, wire.devices, wire.preferred_sets, wire.kubelet
-        key = version, *map(bytes, parts)
+        key = version, wire.reading, *map(bytes, parts)
         if key not in self._parts:
             named = zip(("machine", *EXTRA_KEYS), map(bytes, parts), strict=True)
             given: dict[str, Any] = {name: decode_json(text, "JSON", name) for name, text in named}
             loaded = machine_with_devices_from_dict(given)
-            self._parts[key] = loaded, KubeletConfig.from_dict(loaded.kubelet, version=version)
+            self._parts[key] = loaded, KubeletConfig.from_dict(loaded.kubelet, version=version, reading=wire.reading)
         loaded, config = self._parts[key]
         node = Node(
             loaded.machine,

@@ -10,7 +10,7 @@ from alignup.core.amounts.cpu_ledger import CpuCapacity, CpuLedger
 from alignup.core.amounts.device_ledger import DeviceInventory, DeviceLedger
 from alignup.core.amounts.memory_ledger import MemoryCapacity, MemoryLedger
 from alignup.errors import InputError
-from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
+from alignup.kubernetes.kubelet_config import KUBELET, TOPOLOGY_POLICIES
 from alignup.kubernetes.pod import Container, Pod
 from alignup.kubernetes.pod_requests import is_pinned_memory
 from alignup.kubernetes.quantity import LARGEST
@@ -55,7 +55,8 @@ def row_of_node(node: Node) -> Row:
         devices={resource: pool.ledger for resource, pool in node.pools.items()},
         distances=None if distances is None else _shared_distances(distances),
         prefer_closest=config.topology_manager_policy_options.prefer_closest_numa_nodes,
-        needs_node=plugins or node.manager.providers != built_in,
+        # what judges rows merges as a kubelet does
+        needs_node=plugins or node.manager.providers != built_in or config.reading != KUBELET,
         changes=node.manager.lock.changes,
     )
 

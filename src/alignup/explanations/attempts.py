@@ -92,7 +92,9 @@ class Attempts(Record, frozen=False):
         laid = {**fields_of(self.node.config), **fields}
         try:
             config = KubeletConfig.from_dict(
-                {key: value for key, value in laid.items() if value is not None}, version=self.node.config.version
+                {key: value for key, value in laid.items() if value is not None},
+                version=self.node.config.version,
+                reading=self.node.config.reading,
             )
             if drained:
                 made = self.node.emptied(config)

@@ -172,6 +172,8 @@ def _of_allocation(trial: Trial, question: Question, refusal: Refusal) -> Cause:
 
 
 MOST_CAUSES: Final = 8
+BESIDES: Final = "; besides, "
+"""Between the causes of one refusal."""
 
 
 def causes_of(node: Node, trial: Trial) -> tuple[Cause, ...]:
@@ -194,7 +196,7 @@ def causes_of(node: Node, trial: Trial) -> tuple[Cause, ...]:
 
 def sentence_of(causes: Sequence[Cause], pod: Pod, container: str | None) -> str:
     """Return all causes in one sentence, which names the container where there are several."""
-    text = "; besides, ".join(cause.sentence for cause in causes)
+    text = BESIDES.join(cause.sentence for cause in causes)
     return f"container {container!r}: {text}" if container is not None and len(pod.all_containers) > 1 else text
 
 

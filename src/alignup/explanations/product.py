@@ -55,6 +55,15 @@ class Row(Record):
     """All hints are preferred, and all that name NUMA nodes name the same."""
     considered: bool
     """False where single-numa-node leaves the row out: a hint is not preferred, or names several NUMA nodes."""
+    preferred_as_written: bool
+    """The same by the documents: all hints are preferred, whatever they name."""
+    considered_as_written: bool
+    """By the documents only a hint that names several NUMA nodes leaves a row out."""
+
+    @property
+    def is_as_written(self) -> bool:
+        """Whether the documents make of this row what was made of it."""
+        return (self.preferred, self.considered) == (self.preferred_as_written, self.considered_as_written)
 
 
 class Product(Record):
@@ -67,7 +76,9 @@ class Product(Record):
     """The number of all rows."""
 
 
-def product_of(hints: Mapping[str, ResourceHints], policy: str, numa_node_ids: tuple[int, ...]) -> Product | None:
+def product_of(
+    hints: Mapping[str, ResourceHints], policy: str, numa_node_ids: tuple[int, ...], *, as_written: bool = False
+) -> Product | None:
     """Return the cross product of what the providers offered; None if no provider has a preference.
 
     A provider or resource without a preference is left out: it joins any row. A resource that cannot be had counts as
@@ -77,6 +88,7 @@ def product_of(hints: Mapping[str, ResourceHints], policy: str, numa_node_ids: t
         hints: by provider.
         policy: the name of the policy that merges them.
         numa_node_ids: by position.
+        as_written: rows are preferred and left out as the documents have it.
     """
     columns = [
         (resource, offered)
@@ -90,27 +102,32 @@ def product_of(hints: Mapping[str, ResourceHints], policy: str, numa_node_ids: t
     rows = islice(product(*(_pairs(offered, MOST_ROWS) for _, offered in columns)), MOST_ROWS)
     return Product(
         tuple(name for name, _ in columns),
-        tuple(_row(hints, numa_node_ids, single=single) for hints in rows),
+        tuple(_row(hints, numa_node_ids, single=single, as_written=as_written) for hints in rows),
         prod(_total(offered) for _, offered in columns),
     )
 
 
-def _row(hints: tuple[Hint, ...], ids: tuple[int, ...], *, single: bool) -> Row:
+def _row(hints: tuple[Hint, ...], ids: tuple[int, ...], *, single: bool, as_written: bool) -> Row:
     """Return the row of these hints."""
     masks = [mask for mask, _ in hints if mask is not None]
     merged = ids_of(reduce(int.__and__, masks), ids) if masks else None
-    preferred = all(is_preferred for _, is_preferred in hints) and len(set(masks)) <= 1
-    considered = not single or all(map(_is_single, hints))
-    return Row(tuple(Choice.of(hint, ids) for hint in hints), merged, preferred, considered)
+    all_preferred = all(is_preferred for _, is_preferred in hints)
+    preferred = all_preferred and (as_written or len(set(masks)) <= 1)
+    written = not single or all(_is_single(hint, as_written=True) for hint in hints)
+    considered = written if as_written else not single or all(map(_is_single, hints))
+    return Row(tuple(Choice.of(hint, ids) for hint in hints), merged, preferred, considered, all_preferred, written)
 
 
-def _is_single(hint: Hint) -> bool:
-    """Return whether single-numa-node considers a hint: it is preferred, and names one NUMA node or none."""
+def _is_single(hint: Hint, *, as_written: bool = False) -> bool:
+    """Return whether single-numa-node considers a hint: it is preferred, and names one NUMA node or none.
+
+    As the documents have it, it need not be preferred.
+    """
     mask, preferred = hint
-    return preferred and (mask is None or mask & (mask - 1) == 0)
+    return (preferred or as_written) and (mask is None or mask & (mask - 1) == 0)
 
 
-def reachable(hints: Mapping[str, ResourceHints], policy: str) -> list[Hint] | None:
+def reachable(hints: Mapping[str, ResourceHints], policy: str, *, as_written: bool = False) -> list[Hint] | None:
     """Return every result that some row merges into, the preferred ones first, then by number of nodes and value.
 
     None if there are too many sets of NUMA nodes to fold. A result that some rows prefer is told once, as preferred.
@@ -127,9 +144,13 @@ def reachable(hints: Mapping[str, ResourceHints], policy: str) -> list[Hint] | N
             return None
         pairs = _pairs(offered, total)
         if single:
-            pairs = [one for one in pairs if _is_single(one)]
+            pairs = [one for one in pairs if _is_single(one, as_written=as_written)]
         masks = {_both(mask, other) for mask in masks for other, _ in pairs} - {0}
-        best = _agreed(best, {mask for mask, is_preferred in pairs if is_preferred})
+        good = {mask for mask, is_preferred in pairs if is_preferred}
+        if as_written:
+            best = {_both(mask, other) for mask in ({None} if best is None else best) for other in good} - {0}
+        else:
+            best = _agreed(best, good)
     preferred = {None} if best is None else best
     found = [(mask, mask in preferred) for mask in masks]
     return sorted(found, key=lambda one: (not one[1], (one[0] or 0).bit_count(), one[0] or 0))

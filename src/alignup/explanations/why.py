@@ -16,6 +16,7 @@ from alignup.explanations.product import Choice, product_of, reachable
 from alignup.explanations.suggestions import suggestions_for
 from alignup.explanations.trial import Question, Trial, tried
 from alignup.kubernetes.pod_requests import is_pinned_memory, why_shared
+from alignup.topology_manager.policy import is_as_written
 from alignup.topology_manager.refusal_message import view_of
 
 if TYPE_CHECKING:
@@ -94,7 +95,8 @@ def _step(trial: Trial, question: Question) -> Step:
     """Return the record of one decision."""
     policy, ids = trial.policy.name, question.holdings.numa_node_ids
     merges = bool(question.hints)
-    found = reachable(question.hints, policy) if merges else None
+    as_written = is_as_written(trial.policy)
+    found = reachable(question.hints, policy, as_written=as_written) if merges else None
     return Step(
         None if question.container is None else question.container.name,
         tuple(_resource_parts(trial.pod, question)),
@@ -102,7 +104,7 @@ def _step(trial: Trial, question: Question) -> Step:
         question.affinity if merges else None,
         None if found is None else tuple(Choice.of(one, ids) for one in found[:KEPT]),
         None if found is None else len(found),
-        product_of(question.hints, policy, ids) if merges else None,
+        product_of(question.hints, policy, ids, as_written=as_written) if merges else None,
     )
 
 

@@ -98,8 +98,14 @@ def nodes_in_short(nodes: Iterable[int | str] | None) -> str:
 
 
 def in_common(step: Step) -> str:
-    """Return the results that the merge could reach; empty where nothing was merged, or there are too many."""
+    """Return the results that the merge could reach.
+
+    Empty where nothing was merged, where there are too many, and where a resource was offered on no NUMA node: a merge
+    takes such a resource for one of any node, and nobody else does.
+    """
     if step.best is None or step.reachable is None:
+        return ""
+    if any(one.offered is not None and one.offered.is_impossible for one in step.resources):
         return ""
     sets = [f"{nodes_in_short(one.numa_nodes)}{' (preferred)' if one.preferred else ''}" for one in step.reachable]
     more = (step.reachable_count or 0) - MOST_SETS
@@ -123,9 +129,9 @@ def container_columns(explanation: Explanation) -> tuple[str, str, str, str]:
     return "container", "CPUs", "got" if explanation else "got before the refusal", "missed"
 
 
-def container_rows(explanation: Explanation) -> Iterator[tuple[str, ...]]:
-    """Yield where each container's CPUs come from, and what it got or missed."""
-    for one in explanation.containers:
+def container_rows(explanation: Explanation, containers: Sequence[ContainerPart]) -> Iterator[tuple[str, ...]]:
+    """Yield where the CPUs of some containers come from, and what each got or missed."""
+    for one in containers:
         name = one.name if one.kind == "container" else f"{one.name} ({one.kind})"
         cpus = f"shared pool: {one.shared_because}" if one.shared_because else f"{one.exclusive_cpus} exclusive"
         yield name, cpus, _got_in_words(one, explanation), one.missed or "-"

@@ -92,7 +92,23 @@ def decode_spec(annotations: Mapping[str, str], keys: Iterable[str]) -> NumaTopo
         InputError: the annotation is not JSON, no object, or a field is not a string.
     """
     key = next((key for key in keys if key in annotations), None)
-    return NumaTopologySpec() if key is None else _decoded(annotations[key], _place(key))
+    if key is None:
+        return NumaTopologySpec()
+    where = _place(key)
+    fields = decode_json(annotations[key], "a JSON object", where, decode=_DECODE) or {}
+    said = {_POLICY_FIELD.casefold(): "", _EXCLUSIVE_FIELD.casefold(): ""}
+    known = {*said, *(name.casefold() for name in _OTHER_FIELDS)}
+    strange = [name for name in fields if name.casefold() not in known]
+    for name, meant in misspelt_keys(strange, (_POLICY_FIELD, _EXCLUSIVE_FIELD)):
+        warn(f"the field {name} at {where} is unknown and ignored; {meant!r} is meant")
+    for name, value in fields.items():
+        folded = name.casefold()
+        if folded not in said or value is None:
+            continue
+        if not isinstance(value, str):
+            raise InputError.at(f"{where}.{name}", "a string", value)
+        said[folded] = value
+    return NumaTopologySpec(*said.values())
 
 
 def checked_spec(annotations: Mapping[str, str]) -> NumaTopologySpec:
@@ -120,37 +136,18 @@ def check_policy(policy: str, where: str) -> str:
     return policy
 
 
-def check_default_exclusive(exclusive: object, where: str) -> str:
-    """Return `exclusive` if a scheduler can be configured with it as its default.
+def check_default_exclusive(exclusive: object, where: str) -> None:
+    """Refuse what a scheduler cannot be configured with as its default exclusivity.
 
     Raises:
         InputError: it is neither `Required` nor `Preferred`.
     """
     if exclusive not in (REQUIRED, PREFERRED):
         raise InputError.at(where, f"{REQUIRED!r} or {PREFERRED!r}", exclusive)
-    return str(exclusive)
 
 
 def _place(key: str) -> str:
     return f'metadata.annotations["{key}"]'
-
-
-def _decoded(text: str, where: str) -> NumaTopologySpec:
-    """Return the fields in the text of an annotation."""
-    fields = decode_json(text, "a JSON object", where, decode=_DECODE)
-    said = {_POLICY_FIELD.casefold(): "", _EXCLUSIVE_FIELD.casefold(): ""}
-    known = {*said, *(name.casefold() for name in _OTHER_FIELDS)}
-    strange = [name for name in fields or {} if name.casefold() not in known]
-    for name, meant in misspelt_keys(strange, (_POLICY_FIELD, _EXCLUSIVE_FIELD)):
-        warn(f"the field {name} at {where} is unknown and ignored; {meant!r} is meant")
-    for name, value in (fields or {}).items():
-        folded = name.casefold()
-        if folded not in said or value is None:
-            continue
-        if not isinstance(value, str):
-            raise InputError.at(f"{where}.{name}", "a string", value)
-        said[folded] = value
-    return NumaTopologySpec(*said.values())
 
 
 def _listed(values: Iterable[str]) -> str:

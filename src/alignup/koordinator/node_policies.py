@@ -15,7 +15,7 @@ from alignup.koordinator.effective import PREFERRED, REQUIRED, StatusCode, joine
 from alignup.koordinator.occupancy import NOTHING_HELD, Occupancy, exclusivity_sentence, holding_words, mixes
 from alignup.machine.bits import union
 from alignup.records import Record, replace
-from alignup.topology_manager.hints import HintList
+from alignup.topology_manager.hints import HintList, TopologyHint
 from alignup.topology_manager.policy import NonePolicy, Policy, SingleNUMANodePolicy, make_policy
 from alignup.topology_manager.scope import TOPOLOGY_AFFINITY_ERROR, PodScope, Refusal, Scope, Store
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.policy_options import TopologyOptions
     from alignup.machine.machine import Machine
-    from alignup.topology_manager.hints import TopologyHint
     from alignup.topology_manager.manager import TopologyManager
     from alignup.topology_manager.provider import HintProvider, ResourceHints
 
@@ -70,18 +69,15 @@ class ExclusivePolicy(Record):
             best, admit = self.policy.merge(left)
             if best.preferred:
                 return best, admit
-            if admit and fallback is None and self._keeps_apart(best, left):
+            mask = self.all_nodes if best.affinity is None else int(best.affinity)
+            # every resource has hints left, and none of its nodes is shared with a pod of the other kind
+            if admit and fallback is None and all(_lists(left)) and not self.mixes(mask):
                 fallback = best
         return (best, admit and self.exclusive != REQUIRED) if fallback is None else (fallback, True)
 
     def mixes(self, mask: int) -> bool:
         """Return whether a pod on these NUMA nodes would share one with a pod of the other kind."""
         return mixes(mask, self.occupancy, single=self.is_single)
-
-    def _keeps_apart(self, best: TopologyHint, left: Sequence[ResourceHints]) -> bool:
-        """Return whether a result that is not preferred gives every resource nodes that do not mix."""
-        mask = self.all_nodes if best.affinity is None else int(best.affinity)
-        return all(_lists(left)) and not self.mixes(mask)
 
 
 class ExclusiveScope(Record):
@@ -196,6 +192,15 @@ class PodPolicies:
             scope, rule = PodScope(), self._policy(policy)
         ruled = ExclusivePolicy(rule, wanted.exclusive, self.occupancy, self._all_nodes)
         return ExclusiveScope(scope, ruled, self._held, self._holders)
+
+    def mixes_unwillingly(self, pod: Pod, mask: int) -> bool:
+        """Return whether a pod that prefers to keep apart (Preferred) would share one of these NUMA nodes.
+
+        Raises:
+            InputError, ConfigError: as `ruling`.
+        """
+        ruling = self.ruling(pod)
+        return isinstance(ruling, ExclusiveScope) and ruling.ruled.exclusive == PREFERRED and ruling.ruled.mixes(mask)
 
     def decide(self, pod: Pod, *, observed: bool) -> Refusal | None:
         """Admit or refuse a pod under the policy of its own, or the node's where it names none; None means admitted.

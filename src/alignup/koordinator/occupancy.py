@@ -6,15 +6,13 @@ The policies of one node apply this in `alignup.koordinator.node_policies`, a sc
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from alignup.koordinator.effective import REQUIRED
 from alignup.machine.bits import ids_of
 from alignup.records import Record
 from alignup.text.counting import named, some_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 
 class Occupancy(Record):

@@ -368,8 +368,7 @@ def split(demands: Sequence[Demand], mask: int) -> Split:
     for demand in demands:
         remaining = demand.request
         for taken, node in enumerate(sorted(nodes, key=demand.free.__getitem__)):
-            share = min(demand.free[node], remaining // (len(nodes) - taken))
-            if share:
+            if share := min(demand.free[node], remaining // (len(nodes) - taken)):
                 amounts.setdefault(node, {})[demand.resource] = share
                 remaining -= share
         if remaining:
@@ -382,8 +381,7 @@ def utilisations(demands: Sequence[Demand], mask: int) -> Utilisations:
     nodes = list(bit_numbers(mask))
     found = []
     for demand in demands:
-        capacity = sum(demand.capacity[node] for node in nodes)
-        if capacity:
+        if capacity := sum(demand.capacity[node] for node in nodes):
             free = sum(demand.free[node] for node in nodes)
             found.append((capacity - free + demand.request, capacity))
     return found

@@ -16,7 +16,7 @@ from alignup.kubernetes.pod_requests import is_pinned_memory
 from alignup.kubernetes.quantity import in_units, parse_quantity, whole_units
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, VersionProfile, known_fields, parse_version, profile_of
 from alignup.machine.cpuset import CPUSet
-from alignup.records import Record, field
+from alignup.records import Record, field, replace
 from alignup.text.known_keys import unknown_keys
 
 if TYPE_CHECKING:
@@ -36,6 +36,10 @@ __all__ = [
 
 TOPOLOGY_POLICIES: Final = ("none", "best-effort", "restricted", "single-numa-node")
 TOPOLOGY_SCOPES: Final = ("container", "pod")
+
+KUBELET: Final = "kubelet"
+DOCUMENTS: Final = "documents"
+READINGS: Final = (KUBELET, DOCUMENTS)
 
 _CPU_POLICIES: Final = ("none", "static")
 _MEMORY_POLICIES: Final = ("None", "Static")
@@ -82,6 +86,8 @@ class KubeletConfig(Record):
     """Only `whole_verdict` of a node looks at it."""
     version: KubeletVersion = NEWEST
     """The kubelet's release; a text such as `v1.33.4` is parsed."""
+    reading: str = KUBELET
+    """`kubelet`, or `documents`: as the design documents are written where kubelets have gone on since."""
     profile: VersionProfile = field(init=False, repr=False, compare=False)
     """The behaviour of this kubelet where releases differ."""
 
@@ -98,6 +104,7 @@ class KubeletConfig(Record):
             ("topology_manager_scope", TOPOLOGY_SCOPES),
             ("cpu_manager_policy", _CPU_POLICIES),
             ("memory_manager_policy", _MEMORY_POLICIES),
+            ("reading", READINGS),
         ):
             value = getattr(self, name)
             if value not in known:
@@ -114,7 +121,10 @@ class KubeletConfig(Record):
             policy_options.check_available(family, policy_options.set_options(options), version, gates, family.gate)
         # frozen records are set this way while they are being made
         object.__setattr__(self, "version", version)
-        object.__setattr__(self, "profile", profile_of(version, gates))
+        profile = profile_of(version, gates)
+        if self.reading == DOCUMENTS:
+            profile = replace(profile, device_hints_over_all_nodes=True, distribution_as_written=True)
+        object.__setattr__(self, "profile", profile)
 
     @classmethod
     def from_dict(
@@ -124,6 +134,7 @@ class KubeletConfig(Record):
         *,
         version: KubeletVersion | str = NEWEST,
         option_gates_on: bool = True,
+        reading: str = KUBELET,
     ) -> KubeletConfig:
         """Return the configuration that plain objects describe.
 
@@ -136,6 +147,7 @@ class KubeletConfig(Record):
             option_gates_on: where `featureGates` are missing, accept alpha and beta options as if their gates were
                 on, and warn of gates of other parts of the kubelet that it refuses; else judge as a kubelet of that
                 release does by default.
+            reading: one of `READINGS`; the documents write the scope `Pod`, too.
 
         Raises:
             InputError: a field is of the wrong type, or named as the attributes of this class are.
@@ -165,9 +177,11 @@ class KubeletConfig(Record):
             policy_options.CPU_FAMILY, cpu_options, release, gates, "cpuManagerPolicyOptions"
         )
         reserve = _node_reserve(wire)
+        scope = wire.topology_manager_scope
+        scope = scope.lower() if scope in {"Pod", "Container"} and reading == DOCUMENTS else scope
         made = cls(
             topology_manager_policy=policy,
-            topology_manager_scope=_one_of(TOPOLOGY_SCOPES, wire.topology_manager_scope, "topologyManagerScope"),
+            topology_manager_scope=_one_of(TOPOLOGY_SCOPES, scope, "topologyManagerScope"),
             topology_manager_policy_options=policy_options.parse_topology_options(topology_options),
             cpu_manager_policy=_one_of(_CPU_POLICIES, wire.cpu_manager_policy, "cpuManagerPolicy"),
             cpu_manager_policy_options=policy_options.parse_cpu_options(cpu_options),
@@ -180,6 +194,7 @@ class KubeletConfig(Record):
             feature_gates=wire.feature_gates or {},
             node_reserve=reserve,
             version=release,
+            reading=reading,
         )
         if made.cpu_manager_policy == "none" and cpu_options:
             expected = "no options next to cpuManagerPolicy none"
@@ -192,7 +207,12 @@ class KubeletConfig(Record):
 
 
 def load_config(
-    text: str | bytes, source: str, *, version: KubeletVersion | str = NEWEST, lenient: bool = False
+    text: str | bytes,
+    source: str,
+    *,
+    version: KubeletVersion | str = NEWEST,
+    lenient: bool = False,
+    reading: str = KUBELET,
 ) -> KubeletConfig:
     """Return the configuration in a text.
 
@@ -201,6 +221,7 @@ def load_config(
         source: what an error calls the text, such as a file's name.
         version: the kubelet's release; where `featureGates` are missing, its gates have their defaults.
         lenient: let options of policies pass whose gates are off by default, and warn of them.
+        reading: one of `READINGS`.
 
     Raises:
         InputError: the text holds no configuration, or several, or has a field of the wrong type.
@@ -210,11 +231,16 @@ def load_config(
 
     document = configuration_fields(text, source)
     with errors_in(source):
-        return config_from_document(document, source, version=version, lenient=lenient)
+        return config_from_document(document, source, version=version, lenient=lenient, reading=reading)
 
 
 def config_from_document(
-    configuration: Mapping[str, Any], source: str, *, version: KubeletVersion | str = NEWEST, lenient: bool = False
+    configuration: Mapping[str, Any],
+    source: str,
+    *,
+    version: KubeletVersion | str = NEWEST,
+    lenient: bool = False,
+    reading: str = KUBELET,
 ) -> KubeletConfig:
     """Return the configuration in a document, judged with the default gates of its release; see `load_config`.
 
@@ -223,11 +249,11 @@ def config_from_document(
         ConfigError: a kubelet would refuse to start with it.
     """
     try:
-        return KubeletConfig.from_dict(configuration, source, version=version, option_gates_on=False)
+        return KubeletConfig.from_dict(configuration, source, version=version, option_gates_on=False, reading=reading)
     except ConfigError as error:
         if not lenient:
             raise
-        made = KubeletConfig.from_dict(configuration, source, version=version)
+        made = KubeletConfig.from_dict(configuration, source, version=version, reading=reading)
         warn(f"accepted, although kubelet {made.version} rejects it by default: {error}")
         return made
 

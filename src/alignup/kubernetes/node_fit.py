@@ -279,8 +279,7 @@ def _preemption(pod: Pod, others: Sequence[Pod], lacking: dict[str, int]) -> Mis
     """Return whom a kubelet evicts to admit a critical pod, or that it finds nobody."""
     candidates = [other for other in others if _is_preemptable(pod, other)]
     guaranteed, burstable, best_effort = ([one for one in candidates if one.qos is kind] for kind in QOSClass)
-    left = _less(lacking, [*best_effort, *burstable, *guaranteed])
-    if left:
+    if left := _less(lacking, [*best_effort, *burstable, *guaranteed]):
         listed = "".join(f"(res: {name}, q: {amount}), " for name, amount in left.items())
         return Misfit(
             UNEXPECTED,

@@ -9,20 +9,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from alignup.errors import InputError, errors_in, warn
 from alignup.kubernetes.manifest import WORKLOADS, read_pod
-from alignup.kubernetes.pod import POLICIES
+from alignup.kubernetes.pod import POLICIES, Pod
 from alignup.kubernetes.qos import QOSClass
 from alignup.kubernetes.versions import known_fields
 from alignup.records import Record, field, replace
 from alignup.text.counting import counted
 from alignup.text.documents import read_documents
 from alignup.text.known_keys import unknown_keys
-
-if TYPE_CHECKING:
-    from alignup.kubernetes.pod import Pod
 
 STATIC_UID: Final = "kubernetes.io/config.hash"
 """The annotation with the uid by which a kubelet knows a static pod; the API server gives its copy another one."""
@@ -292,18 +289,15 @@ def _members(value: Mapping[str, Any], key: str) -> int:
 
 def _count(value: Mapping[str, Any], place: str) -> int:
     """Return how many pods, or groups, a mapping with a template makes at one time."""
-    found = {key: _number(value, key, place) for key in _COUNTS if value.get(key) is not None}
+    found: dict[str, int] = {key: value[key] for key in _COUNTS if value.get(key) is not None}
+    for key, number in found.items():
+        if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= MOST_REPLICAS:
+            where = f"{place}.{key}" if place else key
+            raise InputError.at(where, f"a whole number of at most {MOST_REPLICAS}", number)
     if "parallelism" in found or "completions" in found:
         at_once = found.get("parallelism", 1)
         return min(at_once, found.get("completions", at_once))
     return found.get("replicas", 1)
-
-
-def _number(value: Mapping[str, Any], key: str, where: str) -> int:
-    number = value[key]
-    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= MOST_REPLICAS:
-        raise InputError.at(f"{where}.{key}" if where else key, f"a whole number of at most {MOST_REPLICAS}", number)
-    return number
 
 
 def _made(document: Mapping[str, Any], template: _Template, kind: str, *, alone: bool) -> PodDocument:
@@ -413,16 +407,12 @@ def expanded(documents: Iterable[PodDocument], replicas: int | None = None) -> l
     """
     listed = list(documents)
     if replicas is None:
-        return [
-            _copy(one.pod, number if one.count > 1 or one.is_numbered else None)
-            for one in listed
-            for number in range(one.count)
-        ]
-    numbered = replicas > 1
+        numbers = [(one, number, one.count) for one in listed for number in range(one.count)]
+    else:
+        numbers = [(one, number, replicas) for number in range(replicas) for one in listed]
     return [
-        _copy(one.pod, number if numbered or one.is_numbered else None) for number in range(replicas) for one in listed
+        one.pod.renamed(name=f"{one.pod.name}-{number}", uid=f"{one.pod.uid}-{number}")
+        if count > 1 or one.is_numbered
+        else one.pod
+        for one, number, count in numbers
     ]
-
-
-def _copy(pod: Pod, number: int | None) -> Pod:
-    return pod if number is None else pod.renamed(name=f"{pod.name}-{number}", uid=f"{pod.uid}-{number}")

@@ -114,12 +114,8 @@ def _read_pod(source: PodSource, reading: PodReading) -> Pod:
     if level is not None:
         as_whole = {name: in_units(name, value) for name, value in level.requests.items()}
         constraints = replace(constraints, requests=as_whole)
-    identity = source.identity
     return Pod(
-        uid=identity["uid"],
-        name=identity["name"],
-        namespace=identity["namespace"],
-        annotations=identity["annotations"],
+        **source.identity,
         constraints=constraints,
         init_containers=init_containers,
         containers=containers,

@@ -116,27 +116,28 @@ def parse_version(text: object, where: str = "kubeletVersion") -> KubeletVersion
     """
     if isinstance(text, KubeletVersion):
         return text
-    newer = newer_release(text)
-    if newer:
-        warn(
-            f"kubelet {newer} is newer than those known, and is judged as {NEWEST}; not known are its rules, "
-            "feature gates, policy options and checkpoints"
-        )
-        return NEWEST
-    match = re.fullmatch(_VERSION, text) if isinstance(text, str) else None
-    if match is None:
+    numbers = _numbers(text)
+    if numbers is None:
         raise InputError.at(where, 'the version of a kubelet such as "1.33" or "v1.33.13-eks-1"', text)
-    major, minor = int(match[1]), int(match[2])
-    if (major, minor) < (1, OLDEST.minor):
+    if numbers < (1, OLDEST.minor):
         raise InputError.at(where, f"kubelet {OLDEST} or later; what older ones decide is not known", text)
-    return KubeletVersion(minor)
+    if newer := newer_release(text):
+        unknown = "not known are its rules, feature gates, policy options and checkpoints"
+        warn(f"kubelet {newer} is newer than those known, and is judged as {NEWEST}; {unknown}")
+        return NEWEST
+    return KubeletVersion(numbers[1])
 
 
 def newer_release(text: object) -> str:
     """Return the release that a version names, such as `1.38`, if it is newer than those known; else an empty text."""
+    numbers = _numbers(text)
+    return "" if numbers is None or numbers <= (1, NEWEST.minor) else f"{numbers[0]}.{numbers[1]}"
+
+
+def _numbers(text: object) -> tuple[int, int] | None:
+    """Return the major and the minor release that a version names; None: it is no version."""
     match = re.fullmatch(_VERSION, text) if isinstance(text, str) else None
-    is_newer = match is not None and (int(match[1]), int(match[2])) > (1, NEWEST.minor)
-    return f"{match[1]}.{int(match[2])}" if match is not None and is_newer else ""
+    return None if match is None else (int(match[1]), int(match[2]))
 
 
 def parse_versions(text: str, where: str = "kubeletVersion") -> tuple[KubeletVersion, ...]:
@@ -181,6 +182,8 @@ class VersionProfile(Record):
     """The behaviour of a release, with its feature gates, where releases differ."""
 
     device_hints_over_all_nodes: bool = False
+    distribution_as_written: bool = False
+    """As KEP-2902 has it; no kubelet does so."""
     memory_groups_checked: bool = True
     odd_l3_rest_rounds_down: bool = False
     pods: PodReading = PodReading()

@@ -30,6 +30,7 @@ KOORDINATOR: Final = "scheduling.koordinator.sh/"
 KEYS: Final = (
     "machine",
     *EXTRA_KEYS,
+    "reading",
     "labels",
     "singleNUMANodeExclusive",
     "keepRefusedBindings",
@@ -129,7 +130,7 @@ def policy_of(config: KubeletConfig, machine: Machine) -> Policy:
         ConfigError: the machine has more NUMA nodes than the policy's options allow.
     """
     policy, options = config.topology_manager_policy, config.topology_manager_policy_options
-    return make_policy(policy, len(machine.numa_nodes), machine.distance_matrix, options)
+    return make_policy(policy, len(machine.numa_nodes), machine.distance_matrix, options, reading=config.reading)
 
 
 def plugins_of(preferred_sets: Mapping[str, Sequence[Sequence[str]]]) -> dict[str, DevicePlugin]:

@@ -11,12 +11,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from alignup.errors import InputError, warn
-from alignup.kubernetes.kubelet_config import KubeletConfig
+from alignup.kubernetes.kubelet_config import READINGS, KubeletConfig
 from alignup.kubernetes.manifest import read_pod
 from alignup.kubernetes.node_fit import misfit_of, node_limits
 from alignup.kubernetes.node_object import NodeObject
 from alignup.kubernetes.pod import Pod
-from alignup.kubernetes.versions import NEWEST, KubeletVersion, parse_version
+from alignup.kubernetes.versions import NEWEST, KubeletVersion
 from alignup.machine.bits import overlapping
 from alignup.machine.device_inventory import Device, decode_inventory
 from alignup.machine.load import machine_with_devices_from_dict
@@ -57,6 +57,8 @@ class Node:
         observer: told about every admission.
         wrap: called with each built-in provider; returns the provider to use in its place.
         keep_refused_bindings: keep the memory binding that a refused pod can leave behind, as the kubelet does.
+        reading: `kubelet`, or `documents`: decide as the design documents are written where kubelets have gone on since
+            (`docs/documents.md`); None: that of the configuration.
         kubelet_version: the kubelet's release, such as `1.33`; None: that of the configuration, or the newest known.
         node_object: the Node object of the API, for `whole_verdict`: its name, labels, taints and allocatable amounts.
         whole_verdict: let the kubelet's own checks follow those of its managers, see `whole_verdict`.
@@ -90,6 +92,7 @@ class Node:
         labels: Mapping[str, str] | None = None,
         single_numa_node_exclusive: str = "Required",
         keep_refused_bindings: bool = True,
+        reading: str | None = None,
         kubelet_version: KubeletVersion | str | None = None,
         node_object: NodeObject | Mapping[str, Any] | None = None,
         whole_verdict: bool = False,
@@ -100,7 +103,7 @@ class Node:
     ) -> None:
         # the kernel can list a CPU in several nodes; here it belongs to one
         self.machine = _checked_machine(machine).disjoint()
-        self.config = _checked_config(config, kubelet_version)
+        self.config = _checked_config(config, kubelet_version, reading)
         self.labels = dict(labels or {})
         self.single_numa_node_exclusive = single_numa_node_exclusive
         if labels or single_numa_node_exclusive != "Required":
@@ -155,11 +158,11 @@ class Node:
     ) -> Node:
         """Return the node that `machine`, `kubelet`, `devices`, `preferredSets` and `labels` describe.
 
-        `singleNUMANodeExclusive` is read too; `docs/scenarios.md` lists all keys of a scenario and of a node line. All
-        but `machine` may be missing; devices, preferred sets and a kubelet's configuration that are missing are those
-        of the machine, which may be the name of one of the catalog, or an object as `alignup machine --json` prints
-        it. `plugins` are used for the resources that `preferredSets` does not name. Misspelt keys are warned of.
-        `kubelet_version` takes precedence over the key `kubeletVersion`, and that key over `nodeObject`.
+        `singleNUMANodeExclusive` and `reading` are read too; `docs/scenarios.md` lists all keys of a scenario and of a
+        node line. All but `machine` may be missing; devices, preferred sets and a kubelet's configuration that are
+        missing are those of the machine, which may be the name of one of the catalog, or an object as `alignup machine
+        --json` prints it. `plugins` are used for the resources that `preferredSets` does not name. Misspelt keys are
+        warned of. `kubelet_version` takes precedence over the key `kubeletVersion`, and that key over `nodeObject`.
 
         Raises:
             InputError: a value is of the wrong type or unknown; the message names the place.
@@ -173,7 +176,11 @@ class Node:
         loaded, known = machine_with_devices_from_dict(data), inputs.node_object_of(data.get("nodeObject"))
         return cls(
             loaded.machine,
-            KubeletConfig.from_dict(loaded.kubelet, version=inputs.version_of(data, kubelet_version, known)),
+            KubeletConfig.from_dict(
+                loaded.kubelet,
+                version=inputs.version_of(data, kubelet_version, known),
+                reading=data.get("reading") or READINGS[0],
+            ),
             loaded.devices,
             {**(plugins or {}), **inputs.plugins_of(loaded.preferred_sets)},
             providers=providers,
@@ -582,12 +589,15 @@ def _checked_machine(machine: object) -> Machine:
     raise TypeError(f"expected a Machine, or a mapping as Machine.to_dict returns it, got {machine!r:.80}{hint}")
 
 
-def _checked_config(config: object, version: KubeletVersion | str | None = None) -> KubeletConfig:
+def _checked_config(
+    config: object, version: KubeletVersion | str | None = None, reading: str | None = None
+) -> KubeletConfig:
     """Return the configuration, decoded if it is a mapping; a kubelet's defaults for None.
 
     Args:
         config: a configuration, a mapping of its fields, or None.
         version: the kubelet's release, in place of that of a `KubeletConfig`; None: that, or the newest known.
+        reading: the same of its reading.
 
     Raises:
         InputError: the mapping is no configuration.
@@ -595,11 +605,13 @@ def _checked_config(config: object, version: KubeletVersion | str | None = None)
         TypeError: it is something else.
     """
     if config is None:
-        return KubeletConfig(version=parse_version(version or NEWEST))
+        config = KubeletConfig()
     if isinstance(config, KubeletConfig):
-        return config if version is None else replace(config, version=parse_version(version))
+        given = {"version": version, "reading": reading}
+        given = {name: value for name, value in given.items() if value is not None}
+        return replace(config, **given) if given else config
     if isinstance(config, Mapping):
-        return KubeletConfig.from_dict(config, version=version or NEWEST)
+        return KubeletConfig.from_dict(config, version=version or NEWEST, reading=reading or READINGS[0])
     hint = "; load_config of alignup.kubernetes.kubelet_config reads text" if isinstance(config, str) else ""
     raise TypeError(f"expected a KubeletConfig, or a mapping of its fields, got {config!r:.80}{hint}")
 

@@ -121,7 +121,9 @@ def _parts(explanation: Explanation) -> Iterator[Element]:
     if holdings.memory_groups:
         yield listed([words.group_in_words(one) for one in explanation.before.memory_groups])
     yield heading("Its containers", 3)
-    yield scrolling(table(words.container_columns(explanation), list(words.container_rows(explanation))))
+    yield scrolling(
+        table(words.container_columns(explanation), list(words.container_rows(explanation, explanation.containers)))
+    )
     if not explanation.admitted:
         there = tuple(one for one in holdings.containers if one.pod_uid != explanation.uid)
         holdings = replace(holdings, containers=there)

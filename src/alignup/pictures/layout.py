@@ -108,8 +108,7 @@ def _socket_box(
     seen.sort(key=lambda node: not node.cores)
     drawn = [_node_box(machine, node, places.get((node.id,), {}), remarks.get(node.id, ())) for node in seen]
     blocks = [boxes.group(boxes.in_rows(drawn, _WIDEST_SOCKET))] if drawn else []
-    empty = CPUSet(node.id for node in nodes if node not in seen)
-    if empty:
+    if empty := CPUSet(node.id for node in nodes if node not in seen):
         text = f"NUMA node{'' if len(empty) == 1 else 's'} {str(empty).replace(',', ', ')}: no CPUs, no memory"
         width = min(boxes.text_width(text, boxes.CELL_FONT), _DEVICES_WIDTH)
         blocks.append(_text_box(text, max([width, *(block.width for block in blocks)])))

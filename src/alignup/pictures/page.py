@@ -32,21 +32,16 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: Collec
     return made
 
 
-def element(tag: str, text: str) -> Element:
-    """Return an element with a text."""
+def heading(text: str, level: int = 2) -> Element:
+    """Return a heading."""
+    return paragraph(text, f"h{level}")
+
+
+def paragraph(text: str, tag: str = "p") -> Element:
+    """Return a paragraph, or another element with a text."""
     made = Element(tag)
     made.text = drawable(text)
     return made
-
-
-def heading(text: str, level: int = 2) -> Element:
-    """Return a heading."""
-    return element(f"h{level}", text)
-
-
-def paragraph(text: str) -> Element:
-    """Return a paragraph."""
-    return element("p", text)
 
 
 def listed(texts: Iterable[str]) -> Element:

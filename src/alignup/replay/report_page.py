@@ -14,14 +14,14 @@ from xml.etree.ElementTree import Element
 from alignup.errors import ConfigError
 from alignup.node import Node
 from alignup.node.holdings import ContainerHolding, holdings_of
-from alignup.pictures.boxes import fitted, text_width
+from alignup.pictures.boxes import Box, Key, fitted, text_width
 from alignup.pictures.layout import lay_out
 from alignup.pictures.overlay import Layer, Sign, amounts_layer, holding_layer, places_of, reserved_layer, sign_of
 from alignup.pictures.page import containers_table, heading, page, paragraph, scrolling, table
 from alignup.pictures.picture import Scene, assembled
 from alignup.pictures.svg import add, picture, style, svg_text
 from alignup.records import Record, field
-from alignup.replay.scenario import Admit, Resize, Start, Step, admission_dict, apply_step, errors_of_step, read_steps
+from alignup.replay.scenario import Admit, Resize, Start, Step, apply_step, errors_of_step, read_steps
 from alignup.replay.summary import HEADINGS, STRANDED, NodeReport, Report, Use
 from alignup.text.counting import named, number_in
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from alignup.kubernetes.versions import KubeletVersion
-    from alignup.pictures.boxes import Box, Key
 
 
 MOST_STEPS: Final = 400
@@ -153,7 +152,12 @@ def _frames(film: _Film, steps: Sequence[Step]) -> Iterator[_Frame]:
         if isinstance(step, Admit):
             assert admission is not None  # noqa: S101  # an admission has a verdict
             name = step.pod.namespaced_name
-            yield _admission_frame(layers, name, admission_dict(film.node, step.pod, admission))
+            if admission:
+                got = containers_table(admission.to_dict()["containers"])
+                yield _Frame(layers, "✓", "admitted", f"{name} admitted", (got,))
+            else:
+                title = f"{name} refused: {admission.reason}"
+                yield _Frame(layers, "✗", "refused", title, (paragraph(admission.message),))
         elif isinstance(step, Start):
             verb = "starts" if admission is None else f"cannot start: {admission.message}"
             yield _Frame(layers, "▸", "started", f"container {step.container} of {step.uid} {verb}")
@@ -164,14 +168,6 @@ def _frames(film: _Film, steps: Sequence[Step]) -> Iterator[_Frame]:
         else:
             rest = ", which was refused" if was_refused else ""
             yield _Frame(layers, "−", "removed", f"{step.uid} is removed{rest}")  # noqa: RUF001  # a minus
-
-
-def _admission_frame(layers: tuple[str, ...], name: str, answer: Mapping[str, Any]) -> _Frame:
-    """Return the frame of an admission."""
-    if not answer["admitted"]:
-        title = f"{name} refused: {answer['reason']}"
-        return _Frame(layers, "✗", "refused", title, (paragraph(answer["message"]),))
-    return _Frame(layers, "✓", "admitted", f"{name} admitted", (containers_table(answer["containers"]),))
 
 
 def _append_buttons(section: Element, number: int, frames: Sequence[_Frame]) -> None:

@@ -59,6 +59,8 @@ class Resize(Record):
 
 
 Step = Admit | Start | Resize | Remove
+Hints = dict[str | None, dict[str, ResourceHints]]
+"""By container (None: the pod as a whole) and name of the provider."""
 
 
 def steps_of(scenario: Mapping[str, Any]) -> Sequence[Any]:
@@ -247,20 +249,25 @@ def admission_dict(
         return answer
     if node.claims is not None and pod.constraints.claims:
         answer["claims"] = {"devices": [one.to_dict() for one in node.claims.devices(pod.uid)]}
-    containers = answer["containers"]
     if not recorders:
         return answer
-    ids = node.machine.numa_node_ids
-    for container in pod.all_containers:
-        offered = {
-            name: hints_dict(recorder.by_container[container.name], ids)
-            for name, recorder in recorders
-            if container.name in recorder.by_container
-        }
-        if offered:
-            containers.setdefault(container.name, {})["hints"] = offered
+    hints: Hints = {}
+    for one in pod.all_containers:
+        asked = [(name, recorder.by_container) for name, recorder in recorders if one.name in recorder.by_container]
+        hints |= {one.name: {name: hints[one.name] for name, hints in asked}} if asked else {}
     if node.scope_name == "pod":
-        answer["podHints"] = {name: hints_dict(recorder.by_pod, ids) for name, recorder in recorders}
+        hints[None] = {name: recorder.by_pod for name, recorder in recorders}
+    return with_hints_of(answer, hints, node.machine.numa_node_ids)
+
+
+def with_hints_of(answer: dict[str, Any], hints: Hints, ids: Sequence[int]) -> dict[str, Any]:
+    """Return an answer in JSON's types, to which what was offered is added."""
+    for name, offered in hints.items():
+        told = {provider: hints_dict(resources, ids) for provider, resources in offered.items()}
+        if name is None:
+            answer["podHints"] = told
+        else:
+            answer["containers"].setdefault(name, {})["hints"] = told
     return answer
 
 

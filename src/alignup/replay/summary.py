@@ -288,8 +288,7 @@ class _Tally:
             if got.affinity is not None:
                 counts.aligned += 1
                 counts.preferred += got.affinity.preferred
-            used = self._node.numa_nodes(pod.uid, name).bit_count()
-            if used:
+            if used := self._node.numa_nodes(pod.uid, name).bit_count():
                 counts.placed += 1
                 counts.numa_nodes += used
 

@@ -72,7 +72,12 @@ def shared_unit(comparisons: Iterable[tuple[int, Sequence[int]]]) -> ByteUnit:
         if all(asked >= unit.size for asked in wanted)
         and all(_keeps_order(unit, asked, free) for asked, free in compared)
     ]
-    exact = (unit for unit in good if all(_is_exact(unit, asked) for asked in wanted))
+    # two decimals are enough, in a number that is not too long to be read
+    exact = (
+        unit
+        for unit in good
+        if all(asked * _HUNDREDTHS % unit.size == 0 and asked // unit.size < _LONG for asked in wanted)
+    )
     return next(exact, good[0] if good else BYTES)
 
 
@@ -86,11 +91,6 @@ def amount_in(unit: ByteUnit, amount: int, *, up: bool = False) -> str:
 def _hundredths(unit: ByteUnit, amount: int, *, up: bool) -> int:
     scaled = amount * _HUNDREDTHS
     return -(-scaled // unit.size) if up else scaled // unit.size
-
-
-def _is_exact(unit: ByteUnit, amount: int) -> bool:
-    """Return whether two decimals are enough, in a number that is not too long to be read."""
-    return amount * _HUNDREDTHS % unit.size == 0 and amount // unit.size < _LONG
 
 
 def _keeps_order(unit: ByteUnit, asked: int, free: int) -> bool:

@@ -39,21 +39,14 @@ def read_documents(text: str | bytes, source: str) -> list[object]:
     except (UnicodeDecodeError, UnicodeEncodeError) as error:
         raise InputError(f"not UTF-8: {error.reason} at offset {error.start} of {source}") from None
     if characters.lstrip().startswith("{"):
-        found = _json_documents(characters)
-        if found:
-            return found  # YAML's flow style starts with a brace too, and its errors name the line
+        from alignup.text.json_text import decode_json  # noqa: PLC0415  # msgspec is slow to import
+
+        with suppress(InputError):
+            return [decode_json(characters, "JSON")]
+        with suppress(InputError):
+            return [decode_json(line, "JSON") for line in characters.splitlines() if line.strip()]
+        # YAML's flow style starts with a brace too, and its errors name the line
     # processes that read objects or JSON only must not pay for importing PyYAML
     from alignup.text.yaml_reader import read_yaml  # noqa: PLC0415
 
     return read_yaml(characters, source)
-
-
-def _json_documents(text: str) -> list[object]:
-    """Return the JSON document or the JSON lines in a text; none if it is neither, or nests too deeply."""
-    from alignup.text.json_text import decode_json  # noqa: PLC0415  # msgspec is slow to import
-
-    with suppress(InputError):
-        return [decode_json(text, "JSON")]
-    with suppress(InputError):
-        return [decode_json(line, "JSON") for line in text.splitlines() if line.strip()]
-    return []

@@ -53,7 +53,8 @@ def decode_json(
     except RecursionError:
         pass
     except (msgspec.MsgspecError, UnicodeError) as error:
-        why = _in_our_words(str(error))
+        words = str(error).replace("Input data was truncated", "the text is truncated: it ends within a value")
+        why = words.replace("Object missing required field", "it lacks the key")
     place = f" at {where}" if where else ""
     given = bytes(text) if isinstance(text, msgspec.Raw) else text
     start = given[:_SHOWN]
@@ -91,12 +92,6 @@ def is_too_deep(text: str | bytes) -> bool:
     return False
 
 
-def _in_our_words(complaint: str) -> str:
-    """Return a decoder's complaint as a clause of a sentence."""
-    words = complaint.replace("Input data was truncated", "the text is truncated: it ends within a value")
-    return words.replace("Object missing required field", "it lacks the key")
-
-
 # from the first letter of a line to its end
 _INK: Final = re.compile(r"\S[^\n]*")
 _INK_BYTES: Final = re.compile(rb"\S[^\n]*")
@@ -113,8 +108,7 @@ def numbered_lines(lines: str | bytes | Iterable[str | bytes], source: str) -> I
         yield from _lines_of_text(lines, source)
         return
     for number, line in enumerate(lines, 1):
-        stripped = line.strip()
-        if stripped:
+        if stripped := line.strip():
             yield f"{source}:{number}", stripped
 
 

@@ -72,8 +72,7 @@ def _input_error(complaint: str, value: object, where: str) -> InputError:
     words, python_type = _TYPES.get(name, (name, object))
     value, place = _look_up(value, path, python_type)
     place = f"{where}{place}" if where else place.removeprefix(".") or "the top"
-    missing = re.fullmatch(_MISSING, what)
-    if missing:
+    if missing := re.fullmatch(_MISSING, what):
         return InputError(f"expected the field {missing['field']!r}, which is missing at {place}")
     if expected is None:
         return InputError(f"{what[:1].lower()}{what[1:]} at {place}")

@@ -169,28 +169,20 @@ def _problem(error: yaml.YAMLError) -> str:
 
 def _expands(document: object) -> bool:
     """Return whether aliases make the document, walked as a tree, far larger than its distinct values."""
-    measure = _Measure()
-    expanded = measure.expanded(document)
-    return expanded > _EXPANSION_FREE and expanded > _EXPANSION_LIMIT * measure.distinct
+    sizes: dict[int, int] = {}
+    distinct = 1
 
-
-class _Measure:
-    """Counts the distinct values of a document, and those that a walk of it as a tree would meet."""
-
-    __slots__ = ("distinct", "sizes")
-
-    def __init__(self) -> None:
-        self.distinct = 1
-        self.sizes: dict[int, int] = {}
-
-    def expanded(self, value: object) -> int:
+    def expanded(value: object) -> int:
         """Return how many values a walk of `value` meets; a value that contains itself counts as 2**62."""
+        nonlocal distinct
         if not isinstance(value, (dict, list, tuple, set)):
             return 1
-        known = self.sizes.get(id(value))
-        if known is None:
-            self.sizes[id(value)] = 2**62
-            self.distinct += len(value)
+        if id(value) not in sizes:
+            sizes[id(value)] = 2**62
+            distinct += len(value)
             items = value.values() if isinstance(value, dict) else value
-            known = self.sizes[id(value)] = 1 + sum(map(self.expanded, items))
-        return known
+            sizes[id(value)] = 1 + sum(map(expanded, items))
+        return sizes[id(value)]
+
+    whole = expanded(document)
+    return whole > _EXPANSION_FREE and whole > _EXPANSION_LIMIT * distinct

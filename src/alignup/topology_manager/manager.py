@@ -120,8 +120,7 @@ class TopologyManager:
         if isinstance(pod, Mapping):
             pod = read_pod(pod)
         with self.lock:
-            refusal = self.decide(pod, self.policy, self.scope)
-            if refusal is not None:
+            if (refusal := self.decide(pod, self.policy, self.scope)) is not None:
                 return Admission(False, refusal.reason, refusal=refusal)
             affinities = self.affinities(pod.uid)
             return Admission(True, containers={name: ContainerAllocation(hint) for name, hint in affinities.items()})

@@ -6,14 +6,14 @@ A policy knows no provider and no resource. The merge itself is compiled (`align
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
 from alignup.core.merge import Merger
 from alignup.errors import ConfigError
-from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
-from alignup.kubernetes.policy_options import TopologyOptions, parse_topology_options
+from alignup.kubernetes.kubelet_config import DOCUMENTS, KUBELET, READINGS, TOPOLOGY_POLICIES
+from alignup.kubernetes.policy_options import TopologyOptions, parse_topology_options, set_options
 from alignup.records import Record
-from alignup.topology_manager.hints import IMPOSSIBLE, MAX_NUMA_NODES, NO_PREFERENCE, HintList, TopologyHint
+from alignup.topology_manager.hints import IMPOSSIBLE, MAX_NUMA_NODES, NO_PREFERENCE, BitMask, HintList, TopologyHint
 
 if TYPE_CHECKING:
     from alignup.topology_manager.provider import ResourceHints
@@ -116,12 +116,28 @@ class SingleNUMANodePolicy(Record):
     def merge(self, providers_hints: Iterable[ResourceHints]) -> tuple[TopologyHint, bool]:
         """Return the best hint of one node, and admit if it is preferred.
 
-        A hint that names all nodes of the machine constrains nothing; its mask is dropped, as in the kubelet.
+        A hint that names all nodes of the machine constrains nothing; its mask is dropped, as in the kubelet. As the
+        documents have it, a result of several nodes is the default hint: all nodes, not preferred.
         """
         best = self.merger.merge(flatten(providers_hints), single_nodes=True)
+        if self.merger.as_written:
+            if best.affinity is None or best.affinity.count() > 1:
+                best = TopologyHint(BitMask.from_int((1 << self.merger.numa_nodes) - 1), False)
+            return best, best.preferred
         if best.affinity is not None and best.affinity.count() == self.merger.numa_nodes:
             best = TopologyHint(None, best.preferred)
         return best, best.preferred
+
+
+def is_as_written(policy: Policy) -> bool:
+    """Return whether a policy merges as the documents are written."""
+    merger = getattr(policy, "merger", None)
+    return isinstance(merger, Merger) and merger.as_written
+
+
+MOST_AS_WRITTEN: Final = 8
+"""NUMA nodes that the documents allow."""
+_POLICIES: Final = {one.name: one for one in (BestEffortPolicy, RestrictedPolicy, SingleNUMANodePolicy)}
 
 
 def make_policy(
@@ -129,6 +145,8 @@ def make_policy(
     numa_nodes: int,
     distances: Sequence[Sequence[int]] | None = None,
     options: Mapping[str, str] | TopologyOptions | None = None,
+    *,
+    reading: str = KUBELET,
 ) -> Policy:
     """Return the policy of that name for a machine.
 
@@ -137,13 +155,18 @@ def make_policy(
         numa_nodes: how many NUMA nodes the machine has.
         distances: a row for each node, needed for `prefer-closest-numa-nodes` only.
         options: `topologyManagerPolicyOptions` of a KubeletConfiguration, parsed or not.
+        reading: one of `READINGS`: `kubelet`, or `documents` for the merge of KEP-693 and the article as written
+            (`docs/documents.md`), which has no policy options and up to 8 NUMA nodes.
 
     Raises:
-        ConfigError: the policy or an option is unknown, distances are needed and missing, or the machine has
-            more nodes than `max-allowable-numa-nodes` (8 unless set; at most 64).
+        ConfigError: the policy, an option or the reading is unknown, distances are needed and missing, the machine
+            has more nodes than `max-allowable-numa-nodes` (8 unless set; at most 64), or the documents have no such
+            options or nodes.
     """
     if name not in TOPOLOGY_POLICIES:
         raise ConfigError.at("topologyManagerPolicy", f"one of {', '.join(TOPOLOGY_POLICIES)}", name)
+    if reading not in READINGS:
+        raise ConfigError.at("the reading", f"one of {', '.join(READINGS)}", reading)
     if name == NonePolicy.name:
         return NonePolicy()
     if not isinstance(numa_nodes, int):
@@ -155,13 +178,17 @@ def make_policy(
             f"expected 1 to {most} NUMA nodes under policy {name!r}, got {numa_nodes}; "
             f"max-allowable-numa-nodes of topologyManagerPolicyOptions (up to {MAX_NUMA_NODES}) allows more"
         )
+    if reading == DOCUMENTS:
+        if parsed.prefer_closest_numa_nodes or numa_nodes > MOST_AS_WRITTEN:
+            raise ConfigError(
+                f"expected at most {MOST_AS_WRITTEN} NUMA nodes and no prefer-closest-numa-nodes where the documents "
+                f"are followed, got {numa_nodes} NUMA nodes and {set_options(parsed)}"
+            )
+        return _POLICIES[name](Merger(numa_nodes, as_written=True))
     rows = (distances or ()) if parsed.prefer_closest_numa_nodes else None
     if rows is not None and (len(rows) != numa_nodes or any(len(row) != numa_nodes for row in rows)):
         raise ConfigError(
             f"expected distances between all {numa_nodes} NUMA nodes for policy option "
             f'"prefer-closest-numa-nodes", got {[len(row) for row in rows]!r} a row'
         )
-    merger = Merger(numa_nodes, rows)
-    if name == BestEffortPolicy.name:
-        return BestEffortPolicy(merger)
-    return RestrictedPolicy(merger) if name == RestrictedPolicy.name else SingleNUMANodePolicy(merger)
+    return _POLICIES[name](Merger(numa_nodes, rows))

@@ -101,8 +101,7 @@ def allocate_pod(provider: HintProvider, pod: Pod, affinity: TopologyHint) -> No
     Raises:
         AllocationError: the request cannot be met.
     """
-    own = getattr(provider, "allocate_pod", None)
-    if own is not None:
+    if (own := getattr(provider, "allocate_pod", None)) is not None:
         own(pod, affinity)
         return
     for container in pod.all_containers:

@@ -160,17 +160,29 @@ def cause(refusal: Refusal, numa_node_ids: Sequence[int] | None, amounts: Mappin
     """
     accounts = in_words(refusal.accounts)
     kind, offers = kind_of(refusal)
+    names = [name for offer in offers for name in offer.resources]
+    known = [(name, amounts[name]) for name in names if amounts and name in amounts]
     if kind == "too little":
-        names = [name for offer in offers for name in offer.resources]
+        lacking = {name: (one.asked, one.free) for name, one in known if one.free is not None and one.free < one.asked}
+        if len(lacking) == len(names) > 1:
+            each = (f"{asked} {name} asked, {free} free" for name, (asked, free) in _in_one_unit(lacking).items())
+            return f"not enough is free: {'; '.join(each)}"
         return "; ".join(_not_enough(name, accounts.get(name, ""), (amounts or {}).get(name)) for name in names)
     views = [
         view_of(" and ".join(offer.resources), offer.hints, numa_node_ids, _told(offer.resources, accounts))
         for offer in offers
     ]
     if kind == "spread":
-        return _spread(views, refusal.policy)
+        needs = "; ".join(f"{one.resource} can now come only from {other_sets(one)}{_accounted(one)}" for one in views)
+        return f"{needs}; {refusal.policy} admits no more NUMA nodes than on an empty machine"
     if kind == "conflict":
         return _conflict(views, refusal.policy, tells=amounts is None)
+    lacking = {name: (one.asked, one.on_one_node) for name, one in known if one.on_one_node < one.asked}
+    if len(lacking) == len(names) > 1:
+        first, *others = _in_one_unit(lacking).items()
+        told = [f"{first[1][0]} {first[0]} (at most {first[1][1]} free)"]
+        told += [f"{asked} {name} ({free})" for name, (asked, free) in others]
+        return f"no single NUMA node has {', '.join(told[:-1])} or {told[-1]}; {SINGLE} needs one for all"
     parts = [_beyond_one(view, offer.resources, amounts or {}) for view, offer in zip(views, offers, strict=True)]
     return f"{'; '.join(parts)}; {SINGLE} needs one node for all"
 
@@ -203,7 +215,7 @@ def _beyond_one(view: ResourceView, resources: Sequence[str], amounts: Mapping[s
     several = len(resources) > 1
     what = f"{view.resource} {'do' if several else 'does'} not fit into one NUMA node"
     if not short:
-        wider = _preferred(view) or _other(view)
+        wider = preferred_sets(view) or other_sets(view)
         takes = f"{'they' if several else 'it'} would take {wider}" if wider else ""
         return f"{what} ({'; '.join(filter(None, (view.account, takes)))})"
     parts = [
@@ -224,12 +236,6 @@ def _in_one_unit(amounts: Mapping[str, tuple[int, int]]) -> dict[str, tuple[str,
     }
 
 
-def _spread(views: Sequence[ResourceView], policy: str) -> str:
-    """Return that a resource takes more NUMA nodes now than on an empty machine."""
-    needs = "; ".join(f"{view.resource} can now come only from {_other(view)}{_accounted(view)}" for view in views)
-    return f"{needs}; {policy} admits no more NUMA nodes than on an empty machine"
-
-
 def _conflict(views: Sequence[ResourceView], policy: str, *, tells: bool) -> str:
     """Return that no set of NUMA nodes suits all resources; `tells`: with their accounts."""
     bound = [view for view in views if not view.anywhere]
@@ -240,18 +246,20 @@ def _conflict(views: Sequence[ResourceView], policy: str, *, tells: bool) -> str
             single = [nodes for nodes in view.preferred if len(nodes) == 1]
             words = f"{'only' if place else 'can only come'} from {listed(single)}"
         else:
-            words = f"prefer{'' if ' and ' in view.resource else 's'} {_preferred(view)}"
+            words = f"prefer{'' if ' and ' in view.resource else 's'} {preferred_sets(view)}"
         parts.append(f"{view.resource} {words}{_accounted(view) if tells else ''}")
     if policy == SINGLE:
         return f"{', '.join(parts)}; {SINGLE} needs one node for {needs}"
     return f"{', '.join(parts)}; {policy} needs one set of NUMA nodes that {needs} prefer"
 
 
-def _preferred(view: ResourceView) -> str:
+def preferred_sets(view: ResourceView) -> str:
+    """Return the sets of NUMA nodes that a resource prefers, as text."""
     return listed(view.preferred, view.preferred_count, is_whole=view.is_whole)
 
 
-def _other(view: ResourceView) -> str:
+def other_sets(view: ResourceView) -> str:
+    """Return the other sets of NUMA nodes that can supply a resource, as text."""
     return listed(view.other, view.other_count, is_whole=view.is_whole)
 
 
@@ -308,24 +316,6 @@ def mask_pairs(hints: HintList | Sequence[TopologyHint]) -> Sequence[tuple[int |
     return [(None if one.affinity is None else int(one.affinity), one.preferred) for one in hints]
 
 
-def offers_of(refusal: Refusal) -> list[Offer]:
-    """Return the offers behind a refusal, by resource; types of memory that came together are one offer."""
-    offers: list[Offer] = []
-    for resources in refusal.hints:
-        known = dict(sorted((resources or {}).items()))
-        together = tuple(name for name in known if _families(refusal, name))
-        if together:
-            offers.append(Offer(together, known[together[0]]))
-        offers += [Offer((name,), hints) for name, hints in known.items() if name not in together]
-    return offers
-
-
-def _families(refusal: Refusal, name: str) -> Mapping[frozenset[str], HintList | Sequence[TopologyHint]]:
-    """Return what the hints would be for fewer types of memory; empty for any other resource."""
-    account = refusal.accounts.get(name)
-    return account.families if isinstance(account, MemoryAccount) else {}
-
-
 def blamed(refusal: Refusal) -> list[Offer]:
     """Return the offers because of which the policy refused.
 
@@ -336,19 +326,32 @@ def blamed(refusal: Refusal) -> list[Offer]:
 
 
 class _Offers:
-    """The offers behind a refusal, for asking again and again which of them can agree on a mask."""
+    """The offers behind a refusal, for asking again and again which of them can agree on a mask.
+
+    Each is of one resource; types of memory that came together are one offer.
+    """
 
     def __init__(self, refusal: Refusal) -> None:
-        self.listed = offers_of(refusal)
-        self.names = [name for offer in self.listed for name in offer.resources]
         self._refusal = refusal
         self._good: dict[int, frozenset[int] | None] = {}
+        self.listed: list[Offer] = []
+        for resources in refusal.hints:
+            known = dict(sorted((resources or {}).items()))
+            together = tuple(name for name in known if self._families(name))
+            if together:
+                self.listed.append(Offer(together, known[together[0]]))
+            self.listed += [Offer((name,), hints) for name, hints in known.items() if name not in together]
+        self.names = [name for offer in self.listed for name in offer.resources]
+
+    def _families(self, name: str) -> Mapping[frozenset[str], HintList | Sequence[TopologyHint]]:
+        """Return what the hints would be for fewer types of memory; empty for any other resource."""
+        account = self._refusal.accounts.get(name)
+        return account.families if isinstance(account, MemoryAccount) else {}
 
     def blamed(self) -> list[Offer]:
         """Return what `blamed` does."""
         names = self.names
-        alone = [name for name in names if not self.can_agree([name])]
-        if alone:
+        if alone := [name for name in names if not self.can_agree([name])]:
             return [offer for name in alone for offer in self.cut([name])]
         if self.can_agree(names) or not all(offer.is_whole for offer in self.listed):
             return self.listed  # too many hints to tell which could be left out, or a policy of another kind
@@ -367,7 +370,7 @@ class _Offers:
             if kept == offer.resources:
                 found.append(offer)
             elif kept:
-                found.append(Offer(kept, _families(self._refusal, kept[0]).get(frozenset(kept), offer.hints)))
+                found.append(Offer(kept, self._families(kept[0]).get(frozenset(kept), offer.hints)))
         return found
 
     def can_agree(self, names: Collection[str]) -> bool:

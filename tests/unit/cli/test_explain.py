@@ -1,9 +1,10 @@
-"""`alignup explain`: the cause first, then tables; one JSON object a line; statuses 0, 1 and 2."""
+"""`alignup explain`: verdict, cause, picture and help, then tables; one JSON object a line; statuses 0, 1 and 2."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -42,20 +43,67 @@ def run(*words: str) -> Any:
     return CliRunner().invoke(program, ["explain", "-m", "align-up-article", *words])
 
 
-def test_the_first_line_is_the_cause(conflict: str) -> None:
+def test_the_verdict_the_cause_the_picture_and_the_help_come_first(conflict: str) -> None:
     done = run(conflict)
     refused = done.stdout.split("\n\n✗ ", 1)[1].splitlines()
 
     assert done.exit_code == 1
-    assert refused[0] == (
-        f"default/new: {GPU} can only come from node 1, cpu only from node 0; single-numa-node needs one node for both"
+    assert refused[:12] == [
+        "default/new refused: TopologyAffinityError (single-numa-node, scope container)",
+        f"  {GPU} can only come from node 1, cpu only from node 0; single-numa-node needs one node for both",
+        "",
+        "■ used □ free    asked   node 0       node 1       held by",
+        "─" * 81,
+        "cpu                  2   ■□□□     3   ■■■■     0   default/trainer, default/batch",
+        "nvidia.com/gpu       1   ■        0   □        1   default/trainer",
+        "",
+        "what would help (each was tried):",
+        f"  1. remove pod default/trainer, which holds 1 {GPU} and 1 CPU",
+        *refused[10:12],
+    ]
+    assert done.stdout.startswith(
+        "✓ default/trainer admitted (single-numa-node, scope container)\n  aligned on NUMA node 0"
     )
-    assert refused[1] == (
-        "refused with TopologyAffinityError; policy single-numa-node, scope container; the pod is Guaranteed"
-    )
-    assert any(line.startswith("cpu") and "default/trainer/main 1" in line for line in refused)
-    assert f"  1. remove pod default/trainer, which holds 1 {GPU} and 1 CPU" in refused
-    assert done.stdout.startswith("✓ default/trainer: admitted, aligned on NUMA node 0\n")
+
+
+def test_tables_are_shown_as_asked(conflict: str) -> None:
+    """All in a file or pipe; short ones lack what does not bear on the verdict, and count it."""
+    assert run(conflict).stdout == run("--tables", "all", conflict).stdout
+    texts = {words: run("--tables", words, conflict).stdout for words in ("none", "short", "all")}
+
+    assert "offered" not in texts["none"]
+    assert "and 1 more resource\n" in texts["short"]  # memory
+    assert "and 2 more containers on the node\n" in texts["short"]
+    assert "admitted already" not in texts["short"]
+    assert "admitted already" in texts["all"]
+    lengths = [len(text.splitlines()) for text in texts.values()]
+    assert lengths == sorted(set(lengths))
+
+
+@given(st.data())
+def test_the_help_is_on_the_first_screen(data: Any) -> None:
+    """Of a refusal for three resources on two NUMA nodes it begins by line 12; two lines more for each further one."""
+    others = [f"example.com/{name}" for name in ("nic", "fpga", "dsp")[: data.draw(st.integers(0, 3))]]
+    resources = {name: str(data.draw(st.integers(1, 3))) for name in (GPU, *others)}
+    inventory = {
+        name: [{"id": f"{name}-{number}", "numa": number % 2} for number in range(data.draw(st.integers(1, 4)))]
+        for name in resources
+    }
+    asked = {"cpu": str(data.draw(st.integers(1, 9))), **resources}
+    columns = data.draw(st.sampled_from([80, 100, 120]))
+    with TemporaryDirectory() as folder:
+        devices, manifest = Path(folder, "devices.json"), Path(folder, "pod.json")
+        devices.write_text(json.dumps(inventory))
+        manifest.write_text(json.dumps(pod("new", **asked)))
+        words = ["explain", "-m", "align-up-article", "--devices", devices, "--tables", "short", manifest]
+        done = CliRunner(env={"COLUMNS": str(columns)}).invoke(program, list(map(str, words)))
+    lines = done.stdout.splitlines()
+
+    assert done.exit_code in {0, 1}
+    assert max(map(len, lines[1:-1])) <= columns
+    if done.exit_code and any(line.startswith("what would help") for line in lines):
+        place = next(number for number, line in enumerate(lines, 1) if line.startswith("what would help"))
+        assert place < 12 + 2 * max(0, len(asked) - 3)
 
 
 def test_the_example_of_the_article_has_27_rows() -> None:

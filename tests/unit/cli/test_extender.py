@@ -103,6 +103,11 @@ def test_wrong_values_in_a_kubeconfig_are_one_line(alignup, write, cluster, user
     assert alignup("extender", "--kubeconfig", path).complains(f"cannot use the credentials in {path}: ")
 
 
+@pytest.mark.parametrize("name", ["a/b/c", "", "a/"])
+def test_a_pod_that_is_none_is_refused_before_a_cluster_is_looked_for(alignup, name) -> None:
+    assert alignup("why", name).complains("expected POD or NAMESPACE/POD")
+
+
 def test_outside_a_pod_a_kubeconfig_is_needed(alignup, monkeypatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    assert alignup("extender").complains("outside a pod give --kubeconfig")
+    assert alignup("extender").complains("no cluster to ask: give --kubeconfig FILE, set $KUBECONFIG")

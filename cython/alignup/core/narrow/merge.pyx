@@ -17,6 +17,7 @@ from alignup.core.narrow.family cimport OF_SIZE, Family, cut, is_empty, pack_mas
 cdef enum:
     # Counts of permutations fit 32 bits for so many lists: each has at most 255 masks, and 255^4 < 2^32.
     LISTS_A_PRODUCT = 4
+    MOST_FAMILIES = 64          # as `Merger` takes lists
     EIGHTS = 32                 # so many words of eight counts, a byte each, count for every mask
 
 # For each set of masks of three nodes (a byte, bit m for mask m): how many of its masks include mask m, one byte for
@@ -229,6 +230,51 @@ cdef Best merge_families(const Family* families, int count, int nodes, const int
         if best_of_size(reached, size, distances, &best.mask):
             return best
     return best
+
+
+cdef Best merge_as_written(const Family* families, int count, int nodes) noexcept nogil:
+    """Return the best result as KEP-693 and the article have it.
+
+    A result is preferred where all of its hints are, whatever masks they have. Preferred ones come first, then the
+    narrowest, then the mask of the smallest value; without any result it is all nodes, not preferred.
+    """
+    cdef Family own[MOST_FAMILIES]
+    cdef uint64_t reached[4]
+    cdef int index, size
+    cdef bint all_prefer = True
+    cdef Best best
+    best.found = count == 0
+    best.preferred = count == 0
+    best.mask = all_nodes(nodes)
+    if count == 0:
+        return best
+    for index in range(count):
+        if is_empty(&families[index]):
+            return best
+        own[index] = families[index]
+        memset(own[index].other, 0, sizeof(own[index].other))
+        own[index].any_other = False
+        all_prefer = all_prefer and not is_empty(&own[index])
+    if all_prefer:
+        reach(own, count, nodes, reached)
+        for size in range(1, nodes + 1):
+            if best_of_size(reached, size, NULL, &best.mask):
+                best.found = best.preferred = True
+                return best
+    reach(families, count, nodes, reached)
+    for size in range(1, nodes + 1):
+        if best_of_size(reached, size, NULL, &best.mask):
+            best.found = True
+            return best
+    return best
+
+
+cdef void keep_single_nodes_as_written(Family* family) noexcept nogil:
+    """Keep the hints of exactly one node and the any-node hints, whether they are preferred or not."""
+    cdef int word
+    for word in range(4):
+        family.preferred[word] &= OF_SIZE[1][word]
+        family.other[word] &= OF_SIZE[1][word]
 
 
 cdef void keep_single_nodes(Family* family) noexcept nogil:

@@ -379,11 +379,16 @@ def errors_of(kubeconfig: str | None) -> Iterator[None]:
     Raises:
         InputError: of whatever the block raises.
     """
-    where = kubeconfig or "a pod's service account; outside a pod give --kubeconfig"
+    where = f"the credentials in {kubeconfig or 'the service account of a pod'}"
     try:
         yield
     except Exception as error:  # of a wrong file the library raises what its code just meets
-        raise InputError(f"cannot use the credentials in {where}: {_words(error)}") from error
+        if kubeconfig is None and "KUBERNETES_SERVICE_HOST" not in os.environ:
+            raise InputError(
+                "no cluster to ask: give --kubeconfig FILE, set $KUBECONFIG, or have a file ~/.kube/config; only a pod "
+                "has a service account instead"
+            ) from error
+        raise InputError(f"cannot use {where}: {_words(error)}") from error
 
 
 def _words(error: Exception) -> str:

@@ -13,7 +13,7 @@ equal share is no obstacle: the share becomes what it can give, and the remainde
 
 from __future__ import annotations
 
-from itertools import chain
+from itertools import chain, combinations
 from math import ceil, isqrt
 from typing import TYPE_CHECKING
 
@@ -76,12 +76,31 @@ def distribute(
     )
     groups_per_node = ceil(ceil(topology.cpus.bit_count() / group_size) / topology.numa_nodes)
     for size in range(ceil(groups / groups_per_node), min(groups, len(nodes)) + 1):
-        plan = plan_distribution(left, size, count, group_size, sockets)
-        if plan is not None:
+        if (plan := plan_distribution(left, size, count, group_size, sockets)) is not None:
             if cuts_share:
                 share = count // size // group_size * group_size
                 plan = replace(plan, share=min(share, *(left[i] // group_size * group_size for i in plan.nodes)))
             return _hand_out(topology, free, count, held, nodes, plan, group_size)
+    return topology.pack(free, count, held)
+
+
+def distribute_as_written(topology: CpuTopology, free: int, count: int, held: int, group_size: int) -> int:
+    """Return what `distribute` would if kubelets did as KEP-2902 says.
+
+    The first NUMA nodes in order that can give equal shares, and of which some can give one group of the remainder
+    more, give them: one node if it has all, or else two, and so on.
+    """
+    if count % group_size == 0:
+        nodes = sorted(topology.node_order(free), key=lambda one: one.id)
+        left = [(free & node.cpus).bit_count() // group_size for node in nodes]
+        groups = count // group_size
+        for size in range(1, min(groups, len(nodes)) + 1):
+            share, rest = divmod(groups, size)
+            for chosen in combinations(range(len(nodes)), size):
+                more = [i for i in chosen if left[i] > share][:rest]
+                if len(more) == rest and all(left[i] >= share for i in chosen):
+                    plan = Plan(chosen, share * group_size, tuple(more), 0)
+                    return _hand_out(topology, free, count, held, nodes, plan, group_size)
     return topology.pack(free, count, held)
 
 

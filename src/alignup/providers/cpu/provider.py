@@ -14,7 +14,7 @@ from alignup.core.amounts.cpu_ledger import CpuLedger, CpuShortage
 from alignup.errors import AllocationError, ConfigError
 from alignup.kubernetes.versions import VersionProfile
 from alignup.machine.cpuset import CPUSet
-from alignup.providers.cpu.distribution import distribute
+from alignup.providers.cpu.distribution import distribute, distribute_as_written
 from alignup.providers.cpu.topology import CpuTopology, cpu_capacity, cpu_topology
 from alignup.providers.pod_pool import check_shared_pool, empty_shared_pool
 from alignup.topology_manager.hints import HintList, TopologyHint
@@ -50,6 +50,8 @@ def _take(topology: CpuTopology, options: CpuOptions, profile: VersionProfile, f
     """Return `count` of the free CPUs, chosen as the options say; none of those that are held."""
     if options.distribute_cpus_across_numa:
         group_size = topology.cpus_per_core if options.full_pcpus_only else 1
+        if profile.distribution_as_written:
+            return distribute_as_written(topology, free, count, held, group_size)
         return distribute(
             topology,
             free,
@@ -171,8 +173,7 @@ class CpuProvider:
         if pod.has_shared_pool and empty_shared_pool(pod, {RESOURCE: request}):
             return {RESOURCE: HintList.empty()}
         assigned = 0
-        held = self._held.get(pod.uid)
-        if held is not None:
+        if (held := self._held.get(pod.uid)) is not None:
             for container in pod.all_containers:
                 cpus = held.get(container.name)
                 if cpus is not None and cpus.bit_count() != container.exclusive_cpus:
@@ -368,18 +369,11 @@ class CpuProvider:
             return
         capacity = self.ledger.capacity
         if shortage.cause == "not whole cores":
-            raise AllocationError(
-                f"{request} CPUs are not a multiple of the {capacity.topology.cpus_per_core} CPUs of a core "
-                "(full-pcpus-only)",
-                SMT_ALIGNMENT_ERROR,
-                resources=("cpu",),
-            )
-        free = capacity.shareable & ~self.ledger.given & ~capacity.reserved_cores
-        raise AllocationError(
-            f"{self._too_few(free, request)}; cores with a reserved CPU do not count (full-pcpus-only)",
-            SMT_ALIGNMENT_ERROR,
-            resources=("cpu",),
-        )
+            words = f"{request} CPUs are not a multiple of the {capacity.topology.cpus_per_core} CPUs of a core"
+        else:
+            free = capacity.shareable & ~self.ledger.given & ~capacity.reserved_cores
+            words = f"{self._too_few(free, request)}; cores with a reserved CPU do not count"
+        raise AllocationError(f"{words} (full-pcpus-only)", SMT_ALIGNMENT_ERROR, resources=("cpu",))
 
     def account(self, pod: Pod, container: Container | None) -> Mapping[str, Callable[[], str]]:
         """Return how many CPUs are asked for, and how many are free on which NUMA nodes; see `HintProvider`."""
@@ -389,15 +383,13 @@ class CpuProvider:
         return {RESOURCE: partial(self._asked_and_free, request, self._free())}
 
     def _asked_and_free(self, request: int, free: int) -> str:
-        return f"{request} asked, {free.bit_count()} free: {self._places(free)}"
+        """Return how many CPUs are asked for, and how many are free on which NUMA node, in words."""
+        nodes = zip(self._node_ids, self.ledger.capacity.topology.node_cpus, strict=True)
+        places = ", ".join(f"{(free & cpus).bit_count()} on NUMA node {node}" for node, cpus in nodes if cpus)
+        return f"{request} asked, {free.bit_count()} free: {places}"
 
     def _too_few(self, free: int, request: int) -> str:
         return f"too few CPUs are free: {self._asked_and_free(request, free)}"
-
-    def _places(self, free: int) -> str:
-        """Return how many of the CPUs are on which NUMA node, in words."""
-        nodes = zip(self._node_ids, self.ledger.capacity.topology.node_cpus, strict=True)
-        return ", ".join(f"{(free & cpus).bit_count()} on NUMA node {node}" for node, cpus in nodes if cpus)
 
 
 def cpu_provider(machine: Machine, config: KubeletConfig) -> CpuProvider | None:

@@ -142,13 +142,9 @@ class DevicePool:
         """
         chosen = self.ledger.choose(request, reusable, affinity, self._advised if self.preference else None)
         if isinstance(chosen, DeviceShortage):
-            what = (
-                f"too few devices of {self.resource} are free"
-                if chosen.cause == "too few"
-                else f"no device of {self.resource} is healthy"
-            )
+            words = "too few devices of {} are free" if chosen.cause == "too few" else "no device of {} is healthy"
             account = self.account(request, self.ledger.free)
-            raise AllocationError(f"{what}: {account}", resources=(self.resource,))
+            raise AllocationError(f"{words.format(self.resource)}: {account}", resources=(self.resource,))
         return chosen
 
     def _advised(self, choice: int, chosen: int, request: int) -> int:
@@ -181,7 +177,7 @@ class DevicePool:
         """
         present = self._inventory.amounts.present
         *places, (_, near_none) = self._inventory.amounts.places()
-        lines = [(self._name(mask), members) for mask, members in places]
+        lines = [(named("NUMA node", ids_of(mask, self._numa_ids)), members) for mask, members in places]
         if not aligned:
             lines.append(("no NUMA node", near_none))
         there = [
@@ -199,10 +195,6 @@ class DevicePool:
             f"{request} asked, {free.bit_count()} {where}: {', '.join(there) or 'the plugin reports none'}"
             f"{f', {sick} unhealthy' if sick else ''}{rest}"
         )
-
-    def _name(self, mask: int) -> str:
-        """Return the nodes of a mask by their kernel ids."""
-        return named("NUMA node", ids_of(mask, self._numa_ids))
 
 
 Preference: TypeAlias = "Callable[[Sequence[str], Sequence[str], int], Sequence[str]]"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from alignup.errors import AllocationError
 from alignup.kubernetes.versions import VersionProfile
-from alignup.machine.bits import union
+from alignup.machine.bits import bit_numbers, union
 from alignup.machine.device_inventory import Device, checked_devices
 from alignup.providers.devices.inventory import DevicePlugin, DevicePool, Preference, preference_of
 from alignup.topology_manager.hints import HintList, TopologyHint
@@ -108,11 +108,8 @@ class DeviceProvider:
         old = self.pools.get(resource)
         given = 0 if old is None else old.ledger.given
         reported = {device.id for device in devices}
-        gone = [
-            device
-            for index, device in enumerate(() if old is None else old.devices)
-            if given >> index & 1 and device.id not in reported
-        ]
+        held = [] if old is None else [old.devices[bit] for bit in bit_numbers(given)]
+        gone = [device for device in held if device.id not in reported]
         if plugin is not None:
             # a copy of this provider has the same mapping
             self._preferences = {**self._preferences, resource: preference_of(plugin)}
@@ -186,8 +183,7 @@ class DeviceProvider:
             if resource in held:
                 _check_held(pool, held[resource], request)
                 continue
-            bits = pool.choose(request, reusable.get(resource, 0), mask)
-            if bits:
+            if bits := pool.choose(request, reusable.get(resource, 0), mask):
                 chosen[resource] = bits
         if self._pairing is not None:
             self._pairing.choose(self.pools, chosen, reusable, mask)
@@ -370,6 +366,5 @@ def _check_held(pool: DevicePool, held: int, request: int) -> None:
             f"the container holds {held.bit_count()} of {pool.resource} and now requests {request}: "
             "a running container's devices do not change"
         )
-    sick = pool.ids(held & ~pool.healthy)
-    if sick:
+    if sick := pool.ids(held & ~pool.healthy):
         raise AllocationError(f"devices of {pool.resource} that the container holds are not healthy: {', '.join(sick)}")

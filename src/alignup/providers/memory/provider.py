@@ -137,8 +137,7 @@ class MemoryProvider:
             return {} if self._places_nothing(pod) else None
         if container.fractional_memory:
             return None
-        held = self._holdings.get((pod.uid, container.name))
-        if held is not None:
+        if (held := self._holdings.get((pod.uid, container.name))) is not None:
             return _hints_as_held(held, requests)
         return self._hints(pod.uid, requests)
 
@@ -151,8 +150,7 @@ class MemoryProvider:
             return {kind: HintList.empty() for kind, _ in requests}
         if self._holdings:
             for container in pod.all_containers:
-                held = self._holdings.get((pod.uid, container.name))
-                if held is not None:
+                if (held := self._holdings.get((pod.uid, container.name))) is not None:
                     return _hints_as_held(held, requests)
         return self._hints(pod.uid, requests)
 
@@ -335,15 +333,13 @@ class MemoryProvider:
         """
         if (pod_uid, container_name) in self._holdings:
             raise AllocationError(f"container {container_name!r} holds memory already")
-        holding = self._adopted(shares)
-        if holding is not None:
+        if (holding := self._adopted(shares)) is not None:
             self._holdings[pod_uid, container_name] = holding
             self._pods[pod_uid, container_name] = called or pod_uid
 
     def adopt_pod(self, pod: Pod, shares: Mapping[str, Mapping[int, int]]) -> None:
         """Note memory that a pod was given as a whole, for its containers to divide; see `adopt`."""
-        holding = self._adopted(shares)
-        if holding is not None:
+        if (holding := self._adopted(shares)) is not None:
             self._pod_holdings[pod.uid], self._pod_parts[pod.uid] = holding, _divided(pod)
             self._pods[pod.uid, ""] = pod.namespaced_name
 
@@ -414,23 +410,17 @@ class MemoryProvider:
         is_bound = got.cause == "bound otherwise"
         accounts = self._accounts(pod_uid, requests, got.mask if is_bound else 0)
         lacking = _lacking(accounts)
-        names = self._names(got.mask)
+        names = named("NUMA node", ids_of(got.mask, self._ids), ", ")
         told = in_words(accounts if is_bound else lacking)
         amounts = "; ".join(f"{kind} {words}" for kind, words in told.items())
         if is_bound:
-            words = (
-                f"{names} cannot be used together: memory of some of them is already in use on "
-                f"another set of nodes; {amounts}"
-            )
+            why = "memory of some of them is already in use on another set of nodes"
+            words = f"{names} cannot be used together: {why}; {amounts}"
         else:
             smallest = "smallest possible " if got.cause == "not preferred" else ""
             within = f" that includes {names}" if got.mask and not any(map(_is_scarce, accounts.values())) else ""
             words = f"no {smallest}set of NUMA nodes{within} has enough memory: {amounts}"
         return AllocationError(words, resources=tuple(lacking))
-
-    def _names(self, mask: int) -> str:
-        """Return the nodes of a mask by their kernel ids, for a message."""
-        return named("NUMA node", ids_of(mask, self._ids), ", ")
 
 
 def _fraction_error(container: Container) -> AllocationError:

@@ -126,7 +126,7 @@ def test_no_pod_ends_once_the_fleet_has() -> None:
             pod = pod_object("p", "a", cpu=2)
             pod["metadata"]["annotations"] = {DURATION: "0.1s"}
             await stub.put(PODS, pod)
-            await until(lambda: phase(stub, "p") == "Running")
+            await until(lambda: phase(stub, "p") in {"Running", "Succeeded"})  # on a busy machine it has ended already
         await asyncio.sleep(0.2)
         assert not complaints
 

@@ -1,0 +1,305 @@
+"""A real kubelet on a machine that is not there, with device plugins, and a runtime that runs nothing.
+
+It runs in a mount namespace of its own, in which the machine's files, its state folder and its logs lie where it looks
+for them. It needs root and cgroups. Of the machine that it runs on, nothing changes but that the empty folder
+/var/lib/kubelet is made.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import ssl
+import subprocess
+import time
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from rig.control_plane import free_address
+from rig.pretend_machine import lay_out, mounts
+from rig.processes import Processes, RigError
+from rig.programs import BIN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from rig.control_plane import ControlPlane
+
+__all__ = ["NODE_NAME", "Kubelet"]
+
+NODE_NAME = "node-real"
+PODS = "/api/v1/namespaces/default/pods"
+PATIENCE = 180
+"""Seconds: at 8 NUMA nodes a kubelet merges three lists of hints for seconds, and longer on a busy machine."""
+
+MOUNT = 'while [ "$1" != -- ]; do mount --bind "$1" "$2"; shift 2; done; shift; exec "$@"'
+
+
+def port() -> int:
+    """Return a port of loopback where nobody listens."""
+    return int(free_address().rpartition(":")[2])
+
+
+class Kubelet:
+    """A kubelet, and what belongs to it.
+
+    Args:
+        folder: an empty one of a short path, as sockets lie in it.
+        files: the machine's files, by path; x86 only, with at most 8 NUMA nodes.
+        overlay: fields of its configuration; None takes one away.
+        devices: by resource, devices such as `{"id": "gpu0", "numa": [0]}`.
+        plane: the control plane where it is a node; None: it stands alone, and its pods are static ones.
+        name: of the node.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        files: Mapping[str, str],
+        overlay: Mapping[str, Any] | None = None,
+        devices: Mapping[str, list[dict[str, Any]]] | None = None,
+        plane: ControlPlane | None = None,
+        name: str = NODE_NAME,
+    ) -> None:
+        self.folder, self.name = folder, name
+        self.root = lay_out(folder / "machine", files)
+        self.state = self.root / "var/lib/kubelet"
+        self.config_file = folder / "kubelet.json"
+        self.processes = Processes(folder / "log")
+        self._devices, self._plane = devices or {}, plane
+        for made in (self.state, folder / "var-log", folder / "static", folder / "empty"):
+            made.mkdir(parents=True)
+        fields = {**self._usual(), **(overlay or {})}
+        self.config_file.write_text(json.dumps({key: value for key, value in fields.items() if value is not None}))
+
+    def _usual(self) -> dict[str, Any]:
+        """Return the configuration: managers that allocate, and what lets it run here."""
+        return {
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "cpuManagerPolicy": "static",
+            "cpuManagerReconcilePeriod": "1s",
+            "reservedSystemCPUs": "0",
+            "memoryManagerPolicy": "Static",
+            # the sum of the two below
+            "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}],
+            "systemReserved": {"memory": "924Mi"},
+            "evictionHard": {"memory.available": "100Mi"},
+            "topologyManagerPolicy": "single-numa-node",
+            "topologyManagerScope": "container",
+            "maxPods": 500,
+            "address": "127.0.0.1",
+            "port": port(),
+            "healthzBindAddress": "127.0.0.1",
+            "healthzPort": port(),
+            "readOnlyPort": 0,
+            "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
+            "authorization": {"mode": "AlwaysAllow"},
+            "containerRuntimeEndpoint": f"unix://{self.folder}/cri.sock",
+            "staticPodPath": str(self.folder / "static"),
+            "fileCheckFrequency": "1s",
+            "syncFrequency": "5s",
+            "nodeStatusUpdateFrequency": "1s",
+            "podLogsDir": str(self.folder / "pod-logs"),
+            "volumePluginDir": str(self.folder / "volume-plugins"),
+            "resolvConf": "",
+            "makeIPTablesUtilChains": False,
+            "failCgroupV1": False,
+            "failSwapOn": False,
+            "cgroupsPerQOS": False,
+            "enforceNodeAllocatable": [],
+            "localStorageCapacityIsolation": False,
+            "enableControllerAttachDetach": self._plane is not None,
+        }
+
+    def __enter__(self) -> Self:
+        try:
+            self.up()
+        except BaseException:
+            self.down()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.down()
+
+    def up(self) -> None:
+        """Start all of it."""
+        socket = self.folder / "cri.sock"
+        self.processes.start("fake-cri", [BIN / "fake-cri", socket])
+        self.processes.wait_for("fake-cri", "it serves", socket.exists)
+        self.start()
+        for resource, devices in self._devices.items():
+            self._offer(resource, devices)
+
+    def down(self) -> None:
+        """End all of it."""
+        self.processes.stop_all()
+
+    def start(self) -> None:
+        """Start the kubelet alone, and wait until it serves.
+
+        Raises:
+            RigError: it ends.
+        """
+        options = [f"--config={self.config_file}", f"--hostname-override={self.name}", "-v=4"]
+        options += [f"--cert-dir={self.folder / 'pki'}"]
+        if self._plane is not None:
+            options += [f"--kubeconfig={self._plane.kubeconfig}"]
+        command = ["unshare", "--mount", "--propagation", "private", "sh", "-euc", MOUNT, "mount"]
+        command += [*self._mounts(), "--", BIN / "kubelet", *options]
+        self.processes.start("kubelet", command, self.folder / "empty")
+        socket = self.state / "device-plugins/kubelet.sock"
+        self.processes.wait_for("kubelet", "it is healthy", lambda: self._is_healthy() and socket.exists())
+        if self._plane is not None:
+            self.processes.wait_for("kubelet", "its node is ready", self._is_ready)
+
+    def stop(self) -> None:
+        """End the kubelet alone."""
+        self.processes.stop("kubelet")
+
+    def restart(self) -> None:
+        """Stop and start the kubelet; its plugins register again by themselves."""
+        self.stop()
+        self.start()
+        expected = {(resource, one["id"]) for resource, devices in self._devices.items() for one in devices}
+        self._until(lambda: self._listed_devices() == expected, "its devices have not come back")
+
+    def _mounts(self) -> list[Path]:
+        """Return what is mounted where, in pairs."""
+        state = Path("/var/lib/kubelet")
+        state.mkdir(parents=True, exist_ok=True)
+        found = []
+        for source, target in (*mounts(self.root), (self.state, state), (self.folder / "var-log", Path("/var/log"))):
+            if target.exists():
+                found += [source, target]
+            elif source.is_dir() and any(source.iterdir()):
+                raise RigError(f"this kernel has no {target}")
+        return found
+
+    def _offer(self, resource: str, devices: list[dict[str, Any]]) -> None:
+        """Start a device plugin."""
+        name = f"plugin-{resource.rpartition('/')[2]}"
+        inventory, calls = self.folder / f"{name}.json", self.folder / f"{name}.jsonl"
+        inventory.write_text(json.dumps({"resource": resource, "devices": devices}))
+        words = ["-folder", self.state / "device-plugins", "-inventory", inventory, "-log", calls]
+        self.processes.start(name, [BIN / "device-plugin", *words])
+        self.processes.wait_for(name, "it was asked for devices", lambda: "ListAndWatch" in calls.read_text())
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Its configuration."""
+        return json.loads(self.config_file.read_text())
+
+    @property
+    def log(self) -> str:
+        """What it has said since it was started last."""
+        return self.processes.log_of("kubelet").read_text(errors="replace")
+
+    @property
+    def version(self) -> str:
+        """Such as `v1.36.3`."""
+        said = subprocess.run([BIN / "kubelet", "--version"], capture_output=True, text=True, check=True)  # noqa: S603  # ours
+        return said.stdout.split()[-1]
+
+    def ask(self, *question: str) -> Any:
+        """Return an answer of PodResources, as the JSON of its message: `list`, `allocatable`, or `get` with a pod.
+
+        It is not served at once, and not often at a time.
+        """
+        command = [BIN / "pod-resources", self.state / "pod-resources/kubelet.sock", *question]
+
+        def answer() -> bytes:
+            return subprocess.run(list(map(str, command)), capture_output=True, check=False).stdout  # noqa: S603  # ours
+
+        return json.loads(self._until(answer, f"{question} is not answered"))
+
+    def pods(self) -> dict[str, Any]:
+        """Return its pods, as a List."""
+        context = ssl._create_unverified_context()  # noqa: S323  # its certificate is its own
+        url = f"https://127.0.0.1:{self.config['port']}/pods"
+        with urllib.request.urlopen(url, timeout=10, context=context) as answer:
+            return json.load(answer)
+
+    def status(self, name: str) -> dict[str, Any] | None:
+        """Return the status of a pod; None: there is no such pod."""
+        if self._plane is not None:
+            found = self._plane.client.get(f"{PODS}/{name}")
+            return None if found is None else found["status"]
+        statuses = {one["metadata"]["name"]: one["status"] for one in self.pods().get("items") or []}
+        return statuses.get(f"{name}-{self.name}")
+
+    def admit(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        """Hand over a pod past the scheduler, and return its status when the kubelet has decided."""
+        name = manifest["metadata"]["name"]
+        if self._plane is None:
+            self.static(name, manifest)
+        else:
+            bound = {**manifest, "spec": {**manifest["spec"], "nodeName": self.name}}
+            status, answer = self._plane.client.request("POST", PODS, bound)
+            assert status == 201, answer
+        return self.decided(name)
+
+    def decided(self, name: str) -> dict[str, Any]:
+        """Return the status of a pod, when the kubelet has decided."""
+
+        def verdict() -> dict[str, Any] | None:
+            status = self.status(name)
+            return status if status is not None and status.get("phase") in {"Running", "Failed"} else None
+
+        return self._until(verdict, f"no verdict on {name}")
+
+    def static(self, name: str, manifest: dict[str, Any] | None) -> None:
+        """Hand over a static pod, or take it away."""
+        path = self.folder / "static" / f"{name}.json"
+        if manifest is None:
+            path.unlink()
+            return
+        hidden = path.with_name(f".{path.name}")
+        hidden.write_text(json.dumps(manifest))
+        hidden.rename(path)  # never half a file
+
+    def remove(self, name: str) -> None:
+        """Take a static pod away, and wait until the kubelet has forgotten it."""
+        self.static(name, None)
+        self._until(lambda: self.status(name) is None, f"{name} is not gone")
+
+    def record(self, root: Path | None = None) -> Path:
+        """Write its pods and answers beside the machine's files, or beside a copy of these; return the root of it all.
+
+        What reads the node afterwards takes them for what the kubelet says.
+        """
+        root = root or self.root
+        (root / "podresources").mkdir(exist_ok=True)
+        for question in ("list", "allocatable"):
+            (root / f"podresources/{question}.json").write_text(json.dumps(self.ask(question)))
+        (root / "pods.json").write_text(json.dumps(self.pods()))
+        return root
+
+    def copy(self, root: Path) -> Path:
+        """Copy the files of its machine, and what it says, into a folder that is made; return the folder."""
+        shutil.copytree(self.root, root, symlinks=True, ignore=shutil.ignore_patterns("*.sock"))
+        return self.record(root)
+
+    def _is_healthy(self) -> bool:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.config['healthzPort']}/healthz", timeout=2) as answer:
+            return answer.status == 200
+
+    def _is_ready(self) -> bool:
+        node = self._plane.client.get(f"/api/v1/nodes/{self.name}") or {"status": {}}
+        conditions = {one["type"]: one["status"] for one in node["status"].get("conditions", ())}
+        return conditions.get("Ready") == "True"
+
+    def _listed_devices(self) -> set[tuple[str, str]]:
+        devices = self.ask("allocatable").get("devices", ())
+        return {(one["resource_name"], device) for one in devices for device in one["device_ids"]}
+
+    def _until(self, probe: Callable[[], Any], failure: str) -> Any:
+        """Return what a probe finds, once that is true."""
+        deadline = time.monotonic() + PATIENCE
+        while not (found := probe()):
+            if time.monotonic() > deadline:
+                raise RigError(f"{failure} within {PATIENCE} s:\n{self.log[-3000:]}")
+            time.sleep(0.03)
+        return found

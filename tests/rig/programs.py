@@ -1,0 +1,46 @@
+"""The programs of the rig: real components of Kubernetes, and small ones of `cmd`.
+
+They are those in the folder `ALIGNUP_RIG_BIN`. By default that is `alignup-rig` among temporary files, where `build`
+puts what is missing; that takes Go, and minutes once.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+__all__ = ["BIN", "CONTROL_PLANE", "KUBELET", "built", "why_not"]
+
+BIN = Path(os.environ.get("ALIGNUP_RIG_BIN") or Path(tempfile.gettempdir()) / "alignup-rig")
+BUILD = Path(__file__).with_name("build")
+CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-scheduler")
+KUBELET = ("kubelet", "fake-cri", "device-plugin", "pod-resources")
+"""Takes root as well."""
+
+
+def missing(*names: str) -> list[str]:
+    """Return the programs that have to be built."""
+    return [name for name in names if not (BIN / name).exists()]
+
+
+def why_not(*names: str) -> str:
+    """Return why these programs cannot run here; empty if they can."""
+    if "kubelet" in names and os.geteuid() != 0:
+        return "a kubelet needs root"
+    if missing(*names) and shutil.which("go") is None:
+        return f"{', '.join(missing(*names))} missing in {BIN} (ALIGNUP_RIG_BIN), and Go to build them"
+    return ""
+
+
+def built(*names: str) -> Path:
+    """Return the folder of the programs, when these are built.
+
+    Raises:
+        subprocess.CalledProcessError: they cannot be built.
+    """
+    if left := missing(*names):
+        subprocess.run(["nice", BUILD, BIN, *left], check=True)  # noqa: S603, S607  # our own
+    return BIN
