@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Final
 from alignup.core.amounts.cpu_ledger import CpuLedger, CpuShortage
 from alignup.errors import AllocationError, ConfigError
 from alignup.kubernetes.versions import VersionProfile
+from alignup.machine.bits import union
 from alignup.machine.cpuset import CPUSet
-from alignup.providers.cpu.distribution import distribute, distribute_as_written
+from alignup.providers.cpu.distribution import distribute, distribute_as_written, never_ends
 from alignup.providers.cpu.topology import CpuTopology, cpu_capacity, cpu_topology
 from alignup.providers.pod_pool import check_shared_pool, empty_shared_pool
 from alignup.topology_manager.hints import HintList, TopologyHint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from alignup.kubernetes.kubelet_config import KubeletConfig
     from alignup.kubernetes.pod import Container, Pod
@@ -237,6 +238,39 @@ class CpuProvider:
             elif ends:
                 found[container.name] = pool
         return {one.name: found.get(one.name, pool) for one in pod.all_containers}
+
+    def known_faults(self, pod: Pod, container: Container, affinity: TopologyHint) -> Iterator[tuple[str, CPUSet]]:
+        """Yield the faults of kubelets that `allocate` would come upon, by their names in `releases`, and CPUs."""
+        request = container.exclusive_cpus
+        held = self._held.get(pod.uid, {})
+        if not request or container.name in held:
+            return
+        if self._options.full_pcpus_only and self.ledger.check_whole_cores(request) is not None:
+            return  # it is refused before
+        capacity, reusable = self.ledger.capacity, self._reusable_by(pod.uid)
+        topology, mask = capacity.topology, affinity.affinity
+        free = self._free() | reusable
+        near = topology.node_sockets if self._options.align_by_socket else topology.node_cpus
+        aligned = 0 if mask is None else free & union(cpus for node, cpus in enumerate(near) if node in mask)
+        chosen = 0
+        for pool in (aligned, free):
+            left = pool & ~chosen
+            count = min(request - chosen.bit_count(), left.bit_count())
+            if not count:
+                continue
+            if self._options.distribute_cpus_across_numa and never_ends(
+                topology,
+                left,
+                count,
+                topology.cpus_per_core if self._options.full_pcpus_only else 1,
+                in_one_socket=self._options.align_by_socket and self._profile.distribution_prefers_one_socket,
+            ):
+                yield "distribution_never_ends", CPUSet()
+                return
+            taken = self._choose(left, count, 0)
+            if taken & ~left:
+                yield "cpus_given_twice", CPUSet.from_int(taken & ~left)
+            chosen |= taken & left
 
     def preview(self, pod: Pod, container: Container, affinity: TopologyHint) -> CPUSet | None:
         """Return the CPUs that `allocate` would give to the only container of a pod that is not known yet.
