@@ -24,7 +24,9 @@ from alignup.kubernetes.versions import KubeletVersion, release_of
 from alignup.machine.bits import union
 from alignup.machine.cpuset import CPUSet
 from alignup.node.restart import check_start
+from alignup.providers.cpu.distribution import never_ends
 from alignup.providers.cpu.provider import reserved_by, reserved_fault
+from alignup.providers.cpu.topology import cpu_topology
 from alignup.records import Record, replace
 from alignup.text.byte_sizes import short_bytes
 
@@ -186,6 +188,8 @@ def _contents(records: NodeRecords, machine: Machine | None, config: KubeletConf
         if machine is not None:
             reserved, cpus = CPUSet.from_int(reserved_by(config, machine)), CPUSet.from_int(machine.cpus)
         yield from _check_cpus(state.cpu, config, reserved, cpus)
+        if machine is not None:
+            yield from _endless(state.cpu, config, machine, reserved)
     if state.memory is not None:
         yield from _check_memory(state.memory, config, machine)
     if state.devices is not None:
@@ -222,6 +226,26 @@ def _check_cpus(state: CpuState, config: KubeletConfig, reserved: CPUSet, cpus: 
     yield from _overlaps(state)
     if cpus is not None:
         yield from _changed_cpus(state, CPUSet(cpus - reserved) if strict else cpus)
+
+
+def _endless(state: CpuState, config: KubeletConfig, machine: Machine, reserved: CPUSet) -> Iterator[Finding]:
+    """Yield the smallest number of CPUs with which the kubelet would go round forever, as things are now."""
+    options = config.cpu_manager_policy_options
+    if not (config.cpu_manager_policy == "static" and options.full_pcpus_only and options.distribute_cpus_across_numa):
+        return
+    if "distribution_never_ends" not in release_of(config.version).faults:
+        return
+    topology, free = cpu_topology(machine), int(state.shared) & ~int(reserved)
+    together, one_socket = (
+        topology.cpus_per_core,
+        options.align_by_socket and config.profile.distribution_prefers_one_socket,
+    )
+    for count in range(together, free.bit_count() + 1, together):
+        if never_ends(topology, free, count, together, in_one_socket=one_socket):
+            yield finding(
+                "endless-distribution", f"a container of {count} CPUs finds halves of cores left on NUMA nodes"
+            )
+            return
 
 
 def _overlaps(state: CpuState) -> Iterator[Finding]:

@@ -290,7 +290,7 @@ def never_ends(topology: CpuTopology, free: int, count: int, group_size: int, *,
     for size in range(ceil(groups / groups_per_node), min(groups, len(nodes)) + 1):
         best: tuple[bool, int] | None = None
         even = count // size // group_size * group_size
-        for chosen in combinations(range(len(left)), size):
+        for chosen in _distinct_choices(range(len(left)), list(zip(left, sockets, strict=True)), size):
             if best is not None and not best[1] and (best[0] or not in_one_socket):
                 break
             if sum(left[i] // group_size for i in chosen) * group_size < count:
@@ -317,7 +317,8 @@ def _walked(after: list[int], chosen: Sequence[int], remainder: int, group_size:
         return _balance(after)
     able = [i for i in chosen if after[i] >= group_size]
     found = []
-    for subset in chain.from_iterable(combinations(able, size) for size in range(len(able), 0, -1)):
+    sizes = range(len(able), 0, -1)
+    for subset in chain.from_iterable(_distinct_choices(able, after, size) for size in sizes):
         if sum(after[i] for i in subset) >= remainder:
             final = _in_turns(after, subset, remainder, group_size)
             if final is None:
