@@ -188,6 +188,8 @@ def say_what_is_ignored(loaded: LoadedNode, pods: Sequence[Pod], source: NodeSou
     from alignup.kubernetes.kubelet_config import KubeletConfig
     from alignup.kubernetes.pod import POLICIES
 
+    if source.kubelet_node and loaded.node.whole_verdict and pods and loaded.node.node_object is None:
+        complain("no Node object (node.json): the node's labels and taints are not known, and not checked")
     asked = {resource for pod in pods for one in pod.all_containers for resource, count in one.devices if count}
     for resource in sorted(asked.difference(loaded.node.pools)):
         complain(f"{resource} is not on this machine; ignored, as a kubelet does{meant_words(resource, loaded)}")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from alignup.explanations.attempts import Attempts
 from alignup.explanations.explanation import Suggestion
-from alignup.explanations.manifests import asked_by, manifest_of
-from alignup.explanations.missed import numa_nodes_of, places_in_words
+from alignup.explanations.manifests import asked_by, changed, manifest_of
+from alignup.explanations.missed import numa_nodes_of, places_in_words, spare_caches
 from alignup.explanations.pod_changes import node_reductions, pinned_shape, reductions, shapes, shared_container
 from alignup.explanations.removals import removal
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
@@ -73,7 +73,24 @@ def _for_admitted(attempts: Attempts, trial: Trial) -> Iterator[Option]:
                 yield 0.1, one
                 break
     if attempts.manifest:
+        yield from ((0.0, one) for one in _in_one_cache(attempts, trial))
         yield from ((0.0, one) for one in pinned_shape(attempts))
+
+
+def _in_one_cache(attempts: Attempts, trial: Trial) -> Iterator[Suggestion]:
+    """Yield a few CPUs more for a container whose CPUs are in more L3 caches than they need, and then are not."""
+    for one in trial.pod.all_containers:
+        if one.name not in trial.got or not spare_caches(trial.l3_groups, trial.got[one.name]):
+            continue
+        for count in range(one.exclusive_cpus + 1, one.exclusive_cpus + trial.cpus_per_core + 1):
+            manifest = changed(attempts.manifest, {(one.name, "cpu"): count})
+            admission = attempts.with_pod(manifest)
+            if admission and not spare_caches(trial.l3_groups, admission.containers[one.name]):
+                text = (
+                    f"ask for {count} cpu instead of {one.exclusive_cpus} in container {one.name!r}, which share caches"
+                )
+                yield Suggestion("pod", text, {"pod": manifest})
+                break
 
 
 def _nodes_of(holdings: Holdings, containers: Mapping[str, ContainerAllocation]) -> set[int]:
