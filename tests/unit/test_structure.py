@@ -41,7 +41,7 @@ ORDER = (
     {"kubelet", "host.device_plugins"},
     {"host.leases"},
     {"host.agent"},
-    {"control_plane.certificates", "control_plane.serving"},
+    {"control_plane.serving"},
     {"control_plane.api_server"},
     {"control_plane.scheduler", "control_plane.publishers"},
     {"cli", "__main__"},

@@ -21,7 +21,7 @@ from alignup.errors import InputError
 if TYPE_CHECKING:
     from alignup.host.agent.agent import AgentOptions
     from alignup.host.leases.file import LeaseFile
-    from alignup.host.leases.ledger import Limits
+    from alignup.host.leases.users import Limits
     from alignup.kubernetes.versions import KubeletVersion
 
 
@@ -144,8 +144,8 @@ def limits_of(texts: tuple[str, ...]) -> Limits:
     Raises:
         InputError: one of them says none.
     """
-    from alignup.host.leases.ledger import Limits
     from alignup.host.leases.request import parse_memory
+    from alignup.host.leases.users import Limits
 
     amounts: dict[str, int] = {}
     for text in texts:

@@ -144,12 +144,10 @@ def explained(node: Node, asked: inputs.AskedPods) -> Iterator[Explained]:
     for pod in asked.before:
         node.admit(pod)
     for pod in asked.pods:
-        if last is not None and same_refusal(last, (pod, node.try_admit(pod), None)):
-            explanation = last[2].of_alike(pod)
-            is_alike = True
-        else:
-            explanation, is_alike = explain(node, pod), False
-        yield Explained(pod, explanation, is_alike, outcome=claims_on(node, pod), fault=fault_of(node, pod))
+        alike = last if last is not None and same_refusal(last, (pod, node.try_admit(pod))) else None
+        explanation = explain(node, pod) if alike is None else alike[2].of_alike(pod)
+        fault = fault_of(node, pod)
+        yield Explained(pod, explanation, alike is not None, outcome=claims_on(node, pod), fault=fault)
         admission = node.admit(pod)
         last = None if admission else (pod, admission, explanation)
     for one in asked.rejected:
@@ -180,8 +178,8 @@ class Teller:
         seeks_another = not explanation.admitted or (outcome is not None and outcome.meet is False)
         taking = self._others.taking(one.pod) if self._others is not None and seeks_another else None
         if self._as_json:
-            more = {**({"cluster": taking} if taking else {}), **one.fault}
-            print_json(explanation_dict(explanation, more | claims_dict(outcome), was, product=self._view.product))
+            told = explanation_dict(explanation, was, product=self._view.product) | claims_dict(outcome)
+            print_json({**told, **({"cluster": taking} if taking else {}), **one.fault})
             return
         click.echo(nl=self._count > 0)
         self._count += 1

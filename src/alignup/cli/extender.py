@@ -72,12 +72,18 @@ def command(*, serving: Serving = options.all_of(Serving)) -> None:
 async def serve_extender(how: Serving, api: Api) -> None:
     """Serve until told to end."""
     from alignup.control_plane.api_server.leader import Leader, label_leader
-    from alignup.control_plane.certificates import ServedCertificate
     from alignup.control_plane.scheduler.extender_answers import Answers
     from alignup.control_plane.scheduler.extender_server import make_app
     from alignup.control_plane.scheduler.extender_service import Extender
     from alignup.control_plane.scheduler.state import ClusterState
-    from alignup.control_plane.serving import address, is_loopback, run_until_told, serve, tls_context
+    from alignup.control_plane.serving import (
+        ServedCertificate,
+        address,
+        is_loopback,
+        run_until_told,
+        serve,
+        tls_context,
+    )
 
     where, context, served = address(how.listen), tls_context(how.tls_cert, how.tls_key, how.client_ca), None
     if how.tls_cert is not None and how.tls_key is not None:

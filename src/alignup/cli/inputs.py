@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from alignup.cli import options
-from alignup.errors import InputError, errors_in
+from alignup.errors import InputError, errors_in, system_errors
 from alignup.records import Record
 from alignup.text.counting import counted, some_of
 
@@ -212,6 +212,7 @@ class KubeletSource(options.Gathered):
     config: str | None = options.config
     machine: str | None = options.a_machine("The machine, in place of the one beneath the root.")
     version: KubeletVersion | None = options.kubelet_version
+    node_name: str | None = options.value("The node, where an archive or a cluster has several.", metavar="NAME")
 
     def read(self) -> KubeletNode:
         """Return the node.
@@ -231,8 +232,9 @@ class KubeletSource(options.Gathered):
         """
         from alignup.machine.load import load_machine
 
-        at = None if self.machine is None else load_machine(self.machine).machine
-        return {"kubelet_dir": self.kubelet_dir, "config": self.config, "machine": at, "kubelet_version": self.version}
+        at = None if self.machine is None else load_machine(self.machine, self.node_name).machine
+        found: KubeletOptions = {"kubelet_dir": self.kubelet_dir, "config": self.config, "machine": at}
+        return {**found, "node_name": self.node_name, "kubelet_version": self.version}
 
 
 class NodeSource(options.Gathered):
@@ -263,7 +265,8 @@ class NodeSource(options.Gathered):
         type=click.IntRange(1, 10_000),
     )
     node_name: str | None = options.value(
-        "Take the pods of this node, and unbound ones; needed where pods are bound to several.", metavar="NAME"
+        "Take the pods of this node, and unbound ones; needed where pods, or the files of an archive, are of several.",
+        metavar="NAME",
     )
     kubeconfig: str | None = options.file(
         "Ask the cluster of this file for the node --node-name, as it publishes itself.", "--kubeconfig"
@@ -295,19 +298,6 @@ class LoadedNode(Record):
     claims: Resources | None = None
     """The objects of claims that were collected with it; None: there are none, or others are given."""
 
-    def example_pods(self, replicas: int | None = None) -> list[Pod]:
-        """Return the example pods, each so many times.
-
-        Raises:
-            InputError: there are none.
-        """
-        from alignup.kubernetes.manifest import read_pod
-        from alignup.kubernetes.pod_documents import PodDocument, expanded
-
-        if not self.pods:
-            raise InputError("name at least one POD.yaml; only some catalog machines have example pods")
-        return expanded((PodDocument(read_pod(manifest)) for manifest in self.pods), replicas)
-
 
 def load_node(source: NodeSource, version: KubeletVersion | None = None) -> LoadedNode:
     """Return the node that the options describe.
@@ -323,20 +313,22 @@ def load_node(source: NodeSource, version: KubeletVersion | None = None) -> Load
         InputError: an input is not what it should be.
     """
     given = read_resources(source.resources) if source.resources else None
-    loaded = load_bare_node(source, version)
+    if source.kubelet_node is not None:
+        loaded = load_kubelet_node(source.kubelet_node, source, version)
+    elif source.kubeconfig is not None:
+        published = load_cluster_node(source.kubeconfig, source.node_name)
+        loaded = LoadedNode(published, title_of(str(source.node_name), published))
+    else:
+        loaded = load_described_node(source, version)
+    node = loaded.node
+    node.whole_verdict, node.beyond_kubelet = not source.managers_only, source.beyond_kubelet
     if (known := given or loaded.claims) is not None:
-        loaded.node.know_claims(known, name=source.node_name or "", dra_hints=source.dra_hints)
+        node.know_claims(known, name=source.node_name or "", dra_hints=source.dra_hints)
     return loaded
 
 
-def load_bare_node(source: NodeSource, version: KubeletVersion | None = None) -> LoadedNode:
-    """Return the same without what is known of claims."""
-    if source.kubelet_node is not None:
-        return load_kubelet_node(source.kubelet_node, source, version)
-    if source.kubeconfig is not None:
-        node = load_cluster_node(source.kubeconfig, source.node_name)
-        node.whole_verdict = not source.managers_only
-        return LoadedNode(node, title_of(str(source.node_name), node))
+def load_described_node(source: NodeSource, version: KubeletVersion | None = None) -> LoadedNode:
+    """Return the node of a machine and a configuration."""
     from alignup.kubernetes.kubelet_config import KubeletConfig, load_config
     from alignup.kubernetes.versions import NEWEST
     from alignup.machine.load import load_with_devices
@@ -350,6 +342,7 @@ def load_bare_node(source: NodeSource, version: KubeletVersion | None = None) ->
         where=source.inventory or "devices",
         selectors=source.selectors,
         near_cpus=source.near_cpus,
+        node_name=source.node_name,
     )
     config, release = source.config, version or NEWEST
     kubelet = (
@@ -362,14 +355,7 @@ def load_bare_node(source: NodeSource, version: KubeletVersion | None = None) ->
     if config and not source.lenient:
         with errors_in(config):
             check_start(loaded.machine, kubelet)
-    node = Node(
-        loaded.machine,
-        kubelet,
-        loaded.devices,
-        plugins_of(loaded.preferred_sets),
-        whole_verdict=not source.managers_only,
-        beyond_kubelet=source.beyond_kubelet,
-    )
+    node = Node(loaded.machine, kubelet, loaded.devices, plugins_of(loaded.preferred_sets))
     return LoadedNode(node, title_of(source.machine, node), loaded.pods)
 
 
@@ -388,11 +374,15 @@ def asked_pods(
     Raises:
         InputError: there are none, or a file is not what it should be.
     """
-    from alignup.kubernetes.pod_documents import expanded, live_pods, read_pod_documents
+    from alignup.kubernetes.manifest import read_pod
+    from alignup.kubernetes.pod_documents import PodDocument, expanded, live_pods, read_pod_documents
 
     of_node = not names and rejected and source.kubelet_node is not None
     if not names and not of_node:
-        return AskedPods(tuple(loaded.example_pods(source.replicas)))
+        if not loaded.pods:
+            raise InputError("name at least one POD.yaml; only some catalog machines have example pods")
+        examples = [PodDocument(read_pod(manifest)) for manifest in loaded.pods]
+        return AskedPods(tuple(expanded(examples, source.replicas)))
     if of_node:
         if loaded.pod_list is None:
             raise InputError(f"{source.kubelet_node} has no list of pods (pods.json); name a POD.yaml")
@@ -480,17 +470,16 @@ def load_kubelet_node(root: str, source: NodeSource, version: KubeletVersion | N
         raise click.UsageError("--node is a kubelet's, which --reading documents does not go with")
     if source.selectors or source.near_cpus:
         raise click.UsageError("--node tells the devices; --device-resource and --near-cpus do not go with it")
-    files = open_node(root)
+    files = open_node(root, None, source.node_name)
     collected = None if source.resources else files.read(CLAIMS)
     claims = None if collected is None else read_claims({files.place(CLAIMS): collected})
     records = read_records(files, {"config": source.config, "kubelet_version": version})
-    at = machine_of(files) if source.machine == HERE else load_machine(source.machine).machine
+    at = machine_of(files) if source.machine == HERE else load_machine(source.machine, source.node_name).machine
     given = source.inventory
     found = make_node(records, at, None if given is None else decode_inventory(read_mapping(given), at, given)).node
     if source.config and not source.lenient:
         with errors_in(source.config):
             check_start(at, found.config)
-    found.whole_verdict, found.beyond_kubelet = not source.managers_only, source.beyond_kubelet
     return LoadedNode(found, title_of(root, found), pod_list=files.read(PODS), claims=claims)
 
 
@@ -532,11 +521,8 @@ def write_text(name: str, text: str) -> None:
     if name == "-":
         click.echo(text, nl=False)
         return
-    try:
-        with open(name, "w", encoding="utf-8") as file:  # noqa: PTH123  # pathlib is slow to import
-            file.write(text)
-    except OSError as error:
-        raise InputError(f"cannot write {name!r}: {os.strerror(error.errno or 0).lower()}") from error
+    with system_errors("cannot write a file", name), open(name, "w", encoding="utf-8") as file:  # noqa: PTH123  # pathlib is slow to import
+        file.write(text)
 
 
 class Pictures(options.Gathered):

@@ -48,6 +48,7 @@ def command(
     selectors: tuple[str, ...] = options.selectors,
     nvidia: bool = options.flag("Ask NVIDIA's driver on this machine for its GPUs."),
     near_cpus: bool = options.near_cpus,
+    node_name: str | None = options.value("The node, where an archive has several.", metavar="NAME"),
     distances: bool = options.flag(
         "Show how far GPUs, accelerators, network adapters, and the devices of --device-resource are apart, as "
         "`nvidia-smi topo -m` does; with --json, one object."
@@ -70,10 +71,11 @@ def command(
         raise InputError.at("--nvidia", "this machine, the only one whose driver can be asked", source)
     tree = machine if root is None else read_sysfs(root)
     loaded = load_with_devices(
-        tree if kubelet_node is None else machine_with_kubelet(kubelet_node),
+        tree if kubelet_node is None else machine_with_kubelet(kubelet_node, node_name),
         selectors=selectors,
         nvidia="always" if nvidia else "never",
         near_cpus=near_cpus,
+        node_name=node_name,
     )
     title = "this machine" if source == HERE else source
     if snapshot is not None:
@@ -92,7 +94,7 @@ def command(
         show_machine(title, loaded)
 
 
-def machine_with_kubelet(root: str) -> LoadedMachine:
+def machine_with_kubelet(root: str, node_name: str | None) -> LoadedMachine:
     """Return the machine of a kubelet's node, with the devices and the configuration that the kubelet has.
 
     Raises:
@@ -101,7 +103,7 @@ def machine_with_kubelet(root: str) -> LoadedMachine:
     from alignup.kubelet.read import read_kubelet
     from alignup.machine.loaded import LoadedMachine
 
-    found = read_kubelet(root)
+    found = read_kubelet(root, node_name=node_name)
     return LoadedMachine(
         found.node.machine,
         {resource: pool.reported for resource, pool in found.node.pools.items()},

@@ -21,7 +21,7 @@ def command(*, source: KubeletSource = options.all_of(KubeletSource), as_json: b
     from alignup.kubelet.check import check_node
     from alignup.kubelet.layout import open_node
 
-    files = open_node(source.root, source.kubelet_dir)
+    files = open_node(source.root, source.kubelet_dir, source.node_name)
     found = check_node(files, source.how())
     if as_json:
         print_json(*map(json_fields, found))

@@ -21,9 +21,6 @@ def command(
         type=click.Choice(["nrt", "prometheus"]),
         default="nrt",
     ),
-    node_name: str | None = options.value(
-        "The node's name.  [default: that of the Node, else this host's]", metavar="NAME"
-    ),
 ) -> None:
     """Print a kubelet's node as a NodeResourceTopology object, or what is free and held as metrics."""
     found = source.read()
@@ -37,5 +34,5 @@ def command(
     told = found.records.node_object.name if found.records.node_object else ""
     hostname = found.records.configuration.kubelet.flags.hostname if found.records.configuration.kubelet else ""
     bound = next((one.node_name for one in found.records.pods or () if one.node_name), "")
-    name = node_name or told or hostname or bound or platform.node().lower()
+    name = source.node_name or told or hostname or bound or platform.node().lower()
     click.echo(json.dumps(kubelet_topology_object(name, found), indent=1))

@@ -12,6 +12,7 @@ from alignup.cli.inputs import KubeletSource, Pictures, load_cluster_node, title
 from alignup.cli.terminal import Table, amount_text, make_console, nodes_text, print_json, print_whole, safe
 
 if TYPE_CHECKING:
+    from alignup.kubelet.settings import Setting
     from alignup.node import Node
     from alignup.node.holdings import Holdings
 
@@ -30,33 +31,40 @@ def command(
     kubeconfig: str | None = options.file(
         "Show the node --node-name of the cluster of this file, as it publishes itself.", "--kubeconfig"
     ),
-    node_name: str | None = options.value("A node of the cluster.", metavar="NAME"),
 ) -> None:
     """Show what there is of each resource on each NUMA node of a kubelet's node, and which container holds what.
 
+    Then which policies, options of policies and feature gates are in effect, and where each comes from: a file, a
+    drop-in, the kubelet's flags or the release's default; with --json, those that nothing sets, too.
+
     Pods that the state files know and that are gone are left out: the kubelet drops them at its next admission.
     """
+    from alignup.kubelet.settings import settings_of
     from alignup.node.holdings import holdings_of
 
     shown: Holdings | None = None
+    settings: tuple[Setting, ...] = ()
     while True:
         if kubeconfig is None:
             found = source.read()
             title, node = found.records.files.source, found.node
+            settings = settings_of(found.records.configuration, node.config)
         else:
-            title, node = str(node_name), load_cluster_node(kubeconfig, node_name)
+            title, node = str(source.node_name), load_cluster_node(kubeconfig, source.node_name)
         holdings = holdings_of(node)
         if holdings != shown:
             if shown is not None and not as_json:
                 click.echo()
-            show(title_of(title, node), node, holdings, pictures, as_json=as_json)
+            show(title_of(title, node), node, holdings, settings, pictures, as_json=as_json)
             shown = holdings
         if watch is None:
             return
         time.sleep(watch)
 
 
-def show(title: str, node: Node, holdings: Holdings, pictures: Pictures, *, as_json: bool) -> None:
+def show(
+    title: str, node: Node, holdings: Holdings, settings: tuple[Setting, ...], pictures: Pictures, *, as_json: bool
+) -> None:
     """Write the node in the forms that are asked for; with nothing asked for, as tables."""
     if pictures:
         from alignup.pictures.picture import Scene
@@ -65,7 +73,8 @@ def show(title: str, node: Node, holdings: Holdings, pictures: Pictures, *, as_j
     if pictures.take_the_output:
         return
     if as_json:
-        print_json(holdings.to_dict())
+        more = [{"name": one.name, "value": one.value, "from": one.origin} for one in settings]
+        print_json({**holdings.to_dict(), **({"settings": more} if more else {})})
         return
     console = make_console()
     console.print(safe(title))
@@ -87,3 +96,8 @@ def show(title: str, node: Node, holdings: Holdings, pictures: Pictures, *, as_j
         console.print("\nno container holds anything for itself")
     if holdings.shared_cpus is not None:
         console.print(f"\nshared pool: CPUs {holdings.shared_cpus}")
+    told = [one for one in settings if not (one.is_default and "." in one.name)]
+    if told:
+        console.print()
+        rows = ((one.name, one.value, one.origin) for one in told)
+        print_whole(console, Table("setting", "value", "from", rows=rows))

@@ -218,7 +218,7 @@ def a_machine(text: str, metavar: str = "NAME|FILE|ROOT", **how: Any) -> Any:
 
 
 machine: Final = a_machine(
-    "A catalog name, a JSON, snapshot or hwloc XML file, or the root of a sysfs tree.",
+    "A catalog name; a file of JSON, hwloc's XML or what lscpu and numactl print; an archive, or a sysfs tree.",
     default="/",
     show_default="this machine",
 )
@@ -266,23 +266,22 @@ def _versions(_ctx: click.Context, _option: click.Parameter, text: str | None) -
 def _version(more: str, metavar: str, callback: Callable[..., Any]) -> Any:
     """Declare an option of releases, of which there is more to be said."""
     text = f"Decide as this kubelet does, as in 1.33; {more} [default: the newest known]"
-    how = {"callback": callback, "shell_complete": complete_versions}
-    return value(text, "--kubelet-version", metavar=metavar, **how)
+    return value(text, "--kubelet-version", metavar=metavar, callback=callback, shell_complete=complete_versions)
 
 
 kubelet_version: Final = _version("overrides a `kubeletVersion` of the input.", "VERSION", _one_version)
 kubelet_versions: Final = _version(
     "of several (1.36,1.37), compare what they decide.", "VERSION[,VERSION...]", _versions
 )
-config: Final = file("A KubeletConfiguration, YAML or JSON.", "--config", "-c")
+config: Final = file("A KubeletConfiguration, or what has one in it, such as /configz or flags.", "--config", "-c")
 kubelet_node: Final = file(
-    "The node that a kubelet runs, with the pods it has: / for this machine, the root of a copy, or an archive of "
-    "`alignup node collect`.",
+    "The node that a kubelet runs, with the pods it has: / for this machine, the root of a copy, or an archive, as of "
+    "`alignup node collect`, must-gather or sosreport.",
     "--node",
     metavar="ROOT|ARCHIVE",
 )
 node: Final = file(
-    "The root of a machine or of a copy, or an archive of `alignup node collect`.",
+    "The root of a machine or of a copy, or an archive, as of `alignup node collect`.",
     "--node",
     metavar="ROOT|ARCHIVE",
     default="/",

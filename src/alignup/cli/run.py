@@ -116,7 +116,7 @@ def command(
     def work() -> int:
         from alignup.host.leases.source import open_source  # startup counts
 
-        request = make_request(
+        wanted = make_request(
             cpus=cpus,
             memory=memory,
             devices=parse_device_counts(devices),
@@ -128,14 +128,14 @@ def command(
         )
         check_wait(wait, "--wait")
         source = open_source(state, complain, site.load, site.told)
-        return run(source, request, words, binds=not no_bind, mounts=not no_mounts, wait=wait)
+        return run(source, wanted, words, binds=not no_bind, mounts=not no_mounts, wait=wait)
 
     return status_of(work, OWN_FAILURE)
 
 
 def run(
     source: FileSource | AgentSource,
-    request: Request,
+    wanted: Request,
     words: tuple[str, ...],
     *,
     binds: bool,
@@ -151,10 +151,10 @@ def run(
     """
     from alignup.host.leases.child_process import WaitingCommand  # startup counts
     from alignup.host.leases.evidence import evidence_file, evidence_of, show_evidence  # startup counts
-    from alignup.host.leases.request import Claim  # startup counts
+    from alignup.host.leases.request import LeaseRequest  # startup counts
     from alignup.host.processes.identity import identify  # startup counts
 
-    source.prepare(request, binds=binds)
+    source.prepare(wanted, binds=binds)
     evidence = evidence_file()
     waiting = WaitingCommand(words, () if evidence is None else (evidence,))
     grant: Grant | None = None
@@ -162,8 +162,8 @@ def run(
         # from here on, whatever ends this process ends the other one too, until that has its lease
         try:
             stem = _NOT_IN_NAMES.sub("-", Path(words[0]).name).strip("-") or "command"
-            claim = Claim(
-                request,
+            request = LeaseRequest(
+                wanted,
                 identify(waiting.pid),
                 # arguments need not be UTF-8
                 command=" ".join(words).encode("utf-8", "backslashreplace").decode()[:_SHOWN_COMMAND],
@@ -171,7 +171,7 @@ def run(
                 keeper=identify(waiting.keeper),
                 show=lambda lease, machine, state: show_evidence(evidence_of(lease, machine, state), evidence),
             )
-            grant = source.acquire(claim, wait)
+            grant = source.acquire(request, wait)
             start = _start(grant, binds=binds, mounts=_mounts(grant) if mounts else ())
         except BaseException as error:
             waiting.abandon()

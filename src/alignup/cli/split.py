@@ -80,14 +80,10 @@ def env_line(part: KnownPart, parts: int) -> str:
     """Return the variables of a part, quoted for a shell: `env $(sed -n 1p parts) COMMAND`."""
     from alignup.host.leases.environment import variables  # startup counts
 
+    memory = sum(size for _, size in part.memory)
     found = {
         "ALIGNUP_PART": f"{part.rank}/{parts}",
-        **variables(
-            cpus=part.cpus,
-            numa_nodes=part.numa_nodes,
-            memory=sum(size for _, size in part.memory),
-            devices=part.devices,
-        ),
+        **variables(cpus=part.cpus, numa_nodes=part.numa_nodes, memory=memory, devices=part.devices),
         **part.cuda,
     }
     return " ".join(f"{name}={shlex.quote(value)}" for name, value in found.items())

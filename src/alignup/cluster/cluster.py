@@ -352,7 +352,7 @@ class Cluster:
         with self._lock:  # an update moves what the board judges
             self._run(job, strategy, _flat_views(into), start, stop, nodes)
             where = slice(start, stop) if nodes is None else nodes[start:stop]
-            if job.policy >= 0 or pod.readings is not None or not into.exact[where].all():
+            if job.policy >= 0 or pod.readings is not None or pod.has_shared_pool or not into.exact[where].all():
                 self._ask(job, pod, strategy, into, np.arange(start, stop) if nodes is None else nodes[start:stop])
 
     def _run(
@@ -383,6 +383,8 @@ class Cluster:
         unsure = indices[~into.exact[indices]].tolist()
         if job.policy >= 0:
             unsure = sorted({*unsure, *(index for index in indices.tolist() if self._members[index].manager.has_pods)})
+        if pod.readings is not None or pod.has_shared_pool:
+            unsure = sorted({*unsure, *(one for one in indices.tolist() if _gives_unasked(self._members[one], pod))})
         for index in unsure:
             try:
                 admission = self._members[index].try_admit(pod)
@@ -478,6 +480,15 @@ class Cluster:
 def _check_strategy(strategy: str) -> None:
     if strategy not in STRATEGIES:
         raise InputError.at("the strategy", f"one of {', '.join(STRATEGIES)}", strategy)
+
+
+def _gives_unasked(node: Node, pod: Pod) -> bool:
+    """Return whether the memory manager of a node allocates for containers of a shared pool that ask for no memory.
+
+    Rows of amounts know of requests only.
+    """
+    is_early = node.memory is not None and not node.config.profile.memory_only_where_requested
+    return is_early and node.read(pod).has_shared_pool
 
 
 _MISMATCHED: Final = REASONS.index("UnschedulableAndUnresolvable")

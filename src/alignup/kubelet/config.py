@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError, system_errors
-from alignup.kubelet.layout import CONFIG, CONFIG_FOLDER, NodeFiles, read_file
+from alignup.kubelet.layout import CONFIG, CONFIG_FOLDER, CONFIGS_ELSEWHERE, NodeFiles, read_file
 from alignup.kubernetes.config_documents import configuration_fields
 from alignup.records import Record
 
@@ -26,10 +26,15 @@ class Configuration(Record):
     """The fields of a KubeletConfiguration as they are in effect."""
 
     fields: Mapping[str, Any]
-    source: str
-    """Where they come from, in words; empty: there is no configuration."""
+    parts: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+    """Where they come from, in the order of merging: the place in words, and the fields that are set there."""
     kubelet: RunningKubelet | None = None
     """The kubelet whose flags are in it."""
+
+    @property
+    def source(self) -> str:
+        """The places in words; empty: there is no configuration."""
+        return ", ".join(place for place, _ in self.parts)
 
 
 def read_configuration(
@@ -51,15 +56,15 @@ def read_configuration(
         InputError: a file cannot be read, or is no mapping of fields.
     """
     fields: dict[str, Any] = {}
-    sources = []
+    parts = []
     kubelet = files.kubelet
     for place, data in _texts(files, config, config_dir):
-        fields = _merged(fields, configuration_fields(data, place))
-        sources.append(place)
+        parts.append((place, configuration_fields(data, place)))
+        fields = _merged(fields, parts[-1][1])
     if kubelet is not None and kubelet.flags:
         fields = kubelet.flags.over(fields)
-        sources.append(f"the flags of process {kubelet.pid}")
-    return Configuration(fields, ", ".join(sources), kubelet)
+        parts.append((f"the flags of process {kubelet.pid}", kubelet.flags.over({})))
+    return Configuration(fields, tuple(parts), kubelet)
 
 
 def _texts(
@@ -72,6 +77,9 @@ def _texts(
     else:
         named = CONFIG if kubelet is None else kubelet.flags.config.lstrip("/")
         data = files.read(named) if named else None
+        if data is None and kubelet is None:
+            named = next((path for path, word in CONFIGS_ELSEWHERE.items() if word in (files.read(path) or b"")), named)
+            data = files.read(named)
         if data is not None:
             yield files.place(named), data
         elif kubelet is not None and named:

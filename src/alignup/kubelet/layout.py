@@ -8,6 +8,9 @@ The layout is that of a machine, with recorded answers beside it:
     var/lib/kubelet/device-plugins/kubelet_internal_checkpoint
     podresources/list.json  podresources/allocatable.json  pods.json  node.json  resources.json
 
+OpenShift's must-gather has the objects of a cluster, and of each node an archive of `sys` and `proc`
+(`alignup.kubelet.must_gather`).
+
 What the files say is left to the modules beside this one.
 """
 
@@ -15,19 +18,29 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from alignup.errors import InputError, system_errors
+from alignup.errors import InputError, errors_in, system_errors
+from alignup.kubelet import must_gather
 from alignup.kubelet.processes import RunningKubelet, find_kubelet
 from alignup.machine.archive import read_archive
-from alignup.machine.snapshot import is_pci_link, kernel_file_size, kernel_tree
+from alignup.machine.snapshot import ROOT_TOPS, is_pci_link, kernel_file_size, kernel_tree
 from alignup.machine.sysfs.tree import DirectoryTree, KernelTree
 
 KUBELET: Final = "var/lib/kubelet"
 CONFIG: Final = f"{KUBELET}/config.yaml"
+CONFIGS_ELSEWHERE: Final[Mapping[str, bytes]] = {
+    "etc/kubernetes/kubelet.conf": b"KubeletConfiguration",
+    "etc/kubernetes/kubelet/config.json": b"KubeletConfiguration",
+    "etc/kubernetes/kubelet/kubelet-config.json": b"KubeletConfiguration",
+    "etc/rancher/rke2/config.yaml": b"kubelet-arg",
+    "etc/rancher/k3s/config.yaml": b"kubelet-arg",
+}
+"""Where OpenShift, EKS, RKE2 and k3s have a kubelet's configuration, and a word of it: kubeadm has a kubeconfig of the
+first name."""
 CONFIG_FOLDER: Final = f"{KUBELET}/config.d"
 CPU_STATE: Final = f"{KUBELET}/cpu_manager_state"
 MEMORY_STATE: Final = f"{KUBELET}/memory_manager_state"
@@ -43,11 +56,12 @@ CLAIMS: Final = "resources.json"
 FILES: Final = frozenset(
     (CONFIG, CPU_STATE, MEMORY_STATE, ALLOCATED, DEVICE_CHECKPOINT, LIST, ALLOCATABLE, PODS, NODE, CLAIMS)
 )
-_TOPS: Final = frozenset({"sys", "proc", *(name.partition("/")[0] for name in FILES)})
+_TOPS: Final = ROOT_TOPS | must_gather.TOPS | {name.partition("/")[0] for name in FILES}
 _MOST_BYTES: Final = 32 << 20
 """Of one file: the pods of a node with thousands of them."""
 _CHUNK: Final = 1 << 20
 _WHAT: Final = "a node's archive"
+_ROOTS: Final = ("sys", "proc", "var", "etc", *(name.partition("/")[0] for name in (LIST, PODS, NODE)))
 _MISSING: Final = (FileNotFoundError, NotADirectoryError)
 
 
@@ -136,19 +150,21 @@ class ArchiveFiles:
     """The files of a node in an archive, as `alignup node collect` writes it.
 
     Args:
-        path: the archive.
+        path: the archive, or a folder with the same in it.
+        node_name: the node, where there are several.
 
     Raises:
-        InputError: it is no archive, or is damaged or too large.
+        InputError: it is no archive, or is damaged or too large, or it has several nodes.
     """
 
     kubelet: RunningKubelet | None = None
     """See `FolderFiles`."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], node_name: str | None = None) -> None:
         self.source = os.fspath(path)
-        archive = read_archive(path, _TOPS, _most_bytes, is_pci_link, _WHAT)
-        self._files = archive.files
+        archive = read_archive(path, _TOPS, _most_bytes, is_pci_link, _WHAT, node_name)
+        with errors_in(self.source):
+            self._files = {**must_gather.node_files(archive.files, node_name or archive.folder), **archive.files}
         self.kernel = kernel_tree(archive, self.source)
 
     def read(self, path: str) -> bytes | None:
@@ -166,7 +182,8 @@ class ArchiveFiles:
 
 def _most_bytes(path: str) -> int | None:
     """Return how many bytes a file of an archive may have; None: it is no file of a node."""
-    is_nodes = path in FILES or path.rpartition("/")[0] == CONFIG_FOLDER
+    is_nodes = path in FILES or path.rpartition("/")[0] == CONFIG_FOLDER or path in CONFIGS_ELSEWHERE
+    is_nodes = is_nodes or must_gather.is_wanted(path)
     return _MOST_BYTES if is_nodes else kernel_file_size(path)
 
 
@@ -174,24 +191,28 @@ NodeFiles = FolderFiles | ArchiveFiles
 """The files of a node, by their paths in the layout."""
 
 
-def open_node(root: str | os.PathLike[str], kubelet_dir: str | os.PathLike[str] | None = None) -> NodeFiles:
+def open_node(
+    root: str | os.PathLike[str], kubelet_dir: str | os.PathLike[str] | None = None, node_name: str | None = None
+) -> NodeFiles:
     """Return the files of a node: a folder's, or those in an archive.
 
     Args:
-        root: the folder or the archive.
+        root: the folder or the archive; a folder that is no root of a machine is read as an archive is.
         kubelet_dir: the kubelet's folder; None: the one that the kubelet which runs there was told, else
             `var/lib/kubelet`.
+        node_name: the node, where an archive has several.
 
     Raises:
         InputError: there is neither, or the kubelet has a flag that no kubelet takes.
     """
-    if Path(root).is_dir():
+    path = Path(root)
+    if path.is_dir() and (kubelet_dir is not None or any((path / name).exists() for name in _ROOTS)):
         kubelet = find_kubelet(root)
         if kubelet_dir is None and kubelet is not None and kubelet.flags.root_dir:
             kubelet_dir = Path(root, kubelet.flags.root_dir.lstrip("/"))
         return FolderFiles(root, kubelet_dir, kubelet)
-    if not Path(root).exists():
+    if not path.exists():
         raise InputError(f"no machine's root folder or archive at {os.fspath(root)!r}")
     if kubelet_dir is not None:
         raise InputError.at("the kubelet's folder", "none beside an archive", os.fspath(kubelet_dir))
-    return ArchiveFiles(root)
+    return ArchiveFiles(root, node_name)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 from alignup.errors import ConfigError, InputError, errors_in, warn
 from alignup.kubelet.checkpoints import NO_NUMA_NODE, KubeletState, read_state
 from alignup.kubelet.config import Configuration, read_configuration
-from alignup.kubelet.layout import ALLOCATED, NODE, PODS, NodeFiles, open_node
+from alignup.kubelet.layout import ALLOCATED, CONFIG, CPU_STATE, NODE, PODS, NodeFiles, open_node
 from alignup.kubelet.node_objects import (
     allocated_containers,
     read_allocated,
@@ -104,7 +104,7 @@ def read_kubelet(root: str | os.PathLike[str] = "/", **options: Unpack[KubeletOp
         InputError: a file is damaged, does not belong to the machine, or there is none of a kubelet.
         ConfigError: a kubelet would refuse to start with this configuration, or with this state.
     """
-    files = open_node(root, options.get("kubelet_dir"))
+    files = open_node(root, options.get("kubelet_dir"), options.get("node_name"))
     records = read_records(files, options)
     return make_node(records, options.get("machine") or machine_of(files), options.get("devices"))
 
@@ -117,7 +117,10 @@ def machine_of(files: NodeFiles) -> Machine:
     """
     kernel = files.kernel
     if kernel is None:
-        raise InputError(f"no folder sys, which describes the machine, at {files.source}")
+        raise InputError(
+            f"no folder sys, which describes the machine, at {files.source}; --machine FILE gives it, or "
+            "`tar czf FILE -C / sys/devices/system` packs it"
+        )
     return describe(kernel)
 
 
@@ -153,7 +156,10 @@ def read_records(
             state = state.named(ids)
     listed, allocatable = find_answers(files)
     if state.is_empty and not configuration.source and listed is None:
-        raise InputError(f"no files of a kubelet at {files.source}")
+        raise InputError(
+            f"no files of a kubelet at {files.source}, such as {CONFIG} or {CPU_STATE}; "
+            "`alignup node collect FILE` on the node packs them"
+        )
     return NodeRecords(
         files, version, configuration, state, pods, listed, allocatable, node_object, allocated, newer_release(told)
     )
@@ -391,6 +397,8 @@ class KubeletOptions(TypedDict, total=False):
     """The machine, in place of the one that `sys` beneath the root describes."""
     devices: Mapping[str, Sequence[Device]] | None
     """By resource, the devices that plugins report, in place of those that the kubelet tells."""
+    node_name: str | None
+    """The node, where an archive has several."""
     kubelet_version: KubeletVersion | str | None
     """The kubelet's release; None: what `node.json` says, or the newest known."""
 

@@ -28,7 +28,6 @@ CRITICAL_PRIORITY: Final = 2_000_000_000
 _OS_LABEL: Final = "kubernetes.io/os"
 _OS: Final = "linux"
 _POD_LEVEL: Final = ("cpu", "memory")
-_REASONS: Final = {"cpu": "OutOfcpu", "memory": "OutOfmemory", "pods": "OutOfpods"}
 FIELD_NAME: Final = "metadata.name"
 
 
@@ -147,55 +146,35 @@ def misfit_of(pod: Pod, others: Sequence[Pod], node: NodeObject) -> Misfit:
     short = list(_insufficient(pod, others, node))
     failed = next(_failed_predicates(pod, others, node), None)
     if is_critical(pod) and failed is None and short:
-        return _preemption(pod, others, {one.resource: one.lacking for one in short})
+        return _preemption(pod, others, {resource: lacking for resource, lacking, _ in short})
     if short and not is_critical(pod):
-        first = short[0]
-        reason = _REASONS.get(first.resource, f"OutOf{first.resource}")
-        return Misfit(reason, first.message, tuple(one.resource for one in short))
+        resource, _, message = short[0]
+        return Misfit(f"OutOf{resource}", message, tuple(one for one, _, _ in short))
     if failed is not None:
         name, description = failed
         return Misfit(name, f"Predicate {name} failed: {description}")
     return Misfit()
 
 
-class _Insufficient(Record):
-    """A resource of which too little is left."""
-
-    resource: str
-    requested: int
-    used: int
-    capacity: int
-
-    @property
-    def lacking(self) -> int:
-        return self.requested - (self.capacity - self.used)
-
-    @property
-    def message(self) -> str:
-        amounts = f"requested: {self.requested}, used: {self.used}, capacity: {self.capacity}"
-        return f"Node didn't have enough resource: {self.resource}, {amounts}"
-
-
-def _insufficient(pod: Pod, others: Sequence[Pod], node: NodeObject) -> Iterator[_Insufficient]:
-    """Yield the resources of which too little is left, in the scheduler's order."""
-    if len(others) + 1 > node.allocatable["pods"]:
-        yield _Insufficient("pods", 1, len(others), node.allocatable["pods"])
-    asked = requests_of(pod)
-    if not asked:
-        return
+def _insufficient(pod: Pod, others: Sequence[Pod], node: NodeObject) -> Iterator[tuple[str, int, str]]:
+    """Yield the resources of which too little is left, in the scheduler's order: what is lacking, and its words."""
+    asked = {**requests_of(pod), "pods": 1}
     used: dict[str, int] = {}
-    for other in others:
+    for other in others if len(asked) > 1 else ():
         for name, amount in requests_of(other).items():
             used[name] = used.get(name, 0) + amount
-    basic = [name for name in ("cpu", "memory", "ephemeral-storage") if name in asked]
+    used["pods"] = len(others)
+    basic = [name for name in ("pods", "cpu", "memory", "ephemeral-storage") if name in asked]
     for name in [*basic, *sorted(asked.keys() - set(basic))]:
         capacity = node.allocatable.get(name)
         if capacity is None:
             if is_device(name) or name == "memory" or not is_pinned_memory(name):
                 continue  # kubelets ignore devices that the node lacks; disks, perhaps memory, are not known
             capacity = 0
-        if asked[name] > capacity - used.get(name, 0):
-            yield _Insufficient(name, asked[name], used.get(name, 0), capacity)
+        lacking = asked[name] - (capacity - used.get(name, 0))
+        if lacking > 0:
+            amounts = f"requested: {asked[name]}, used: {used.get(name, 0)}, capacity: {capacity}"
+            yield name, lacking, f"Node didn't have enough resource: {name}, {amounts}"
 
 
 def _failed_predicates(pod: Pod, others: Sequence[Pod], node: NodeObject) -> Iterator[tuple[str, str]]:

@@ -11,8 +11,8 @@ import os
 import re
 from collections.abc import Mapping
 from enum import Enum
-from functools import cache, total_ordering
-from typing import Any, Final
+from functools import cache
+from typing import Any, Final, NamedTuple
 
 from alignup.errors import InputError, warn
 from alignup.records import Record
@@ -20,16 +20,10 @@ from alignup.records import Record
 _VERSION: Final = r"v?([0-9]{1,4})\.([0-9]{1,6})(?:\.[0-9]{1,9}(?:[-+.][0-9A-Za-z.+~_-]{0,200})?)?[+]?"
 
 
-@total_ordering
-class KubeletVersion(Record):
+class KubeletVersion(NamedTuple):
     """A minor release of Kubernetes 1; patches of one release decide alike."""
 
     minor: int
-
-    def __lt__(self, other: object) -> bool:
-        if not isinstance(other, KubeletVersion):
-            return NotImplemented
-        return self.minor < other.minor
 
     def __str__(self) -> str:
         return f"1.{self.minor}"

@@ -1,4 +1,4 @@
-"""Writes tar archives, and reads chosen files out of them in memory: nothing is unpacked to disk, no link followed.
+"""Writes tar archives, and reads chosen files out of tars, zips and folders: nothing is unpacked, no link followed.
 
 Which files matter, and what is in them, is left to `alignup.machine.snapshot` and to readers of other layouts.
 """
@@ -11,18 +11,31 @@ import io
 import lzma
 import os
 import re
+import stat
+import struct
 import tarfile
+import zipfile
 import zlib
-from collections.abc import Callable, Collection, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any, Final, Literal, Self
 
-from alignup.errors import InputError, system_reason
+from alignup.errors import InputError, system_reason, warn
 from alignup.records import Record
+from alignup.text.counting import some_of
 
 _COMPRESSIONS: Final = {b"\x1f\x8b": gzip, b"\xfd7zXZ\x00": lzma, b"BZh": bz2}
-_MAX_UNPACKED: Final = 64 << 20
+_ZIP: Final = b"PK\x03\x04"
+_MAX_UNPACKED: Final = 2 << 30
+"""Bytes that are looked through: of the whole cluster's files, as support asks for."""
+_MOST_KEPT: Final = 64 << 20
+_MOST_NESTED: Final = 32 << 20
+_NESTED: Final = re.compile(r"\.(?:tar\.[gx]z|tar|tgz|zip)$")
+_SHOWN: Final = 6
 _MOST_EXTENSION: Final = 1 << 10
 """Bytes of an extended header, which has a path that is long."""
 _LONG_NUMBER: Final = re.compile(rb"\d{21}")
@@ -43,8 +56,12 @@ _EXTENSIONS: Final = (
     *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
 )
 _PLAIN_TYPES: Final = (tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE)
-# ValueError: numbers in headers that are none; RecursionError: extended headers one after another
-_DAMAGE: Final = (tarfile.TarError, ValueError, RecursionError, EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile)
+# ValueError: numbers in headers that are none; RuntimeError: extended headers one after another, or a zip that is
+# encrypted or of a later version
+_DAMAGE: Final = (
+    *(tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, lzma.LZMAError, zlib.error),
+    *(ValueError, RuntimeError, EOFError, struct.error),
+)
 
 
 class Archive(Record):
@@ -54,6 +71,8 @@ class Archive(Record):
     """The contents of the files that were asked for."""
     links: dict[str, str]
     """Where the symbolic links that were asked for point to."""
+    folder: str = ""
+    """The name of the folder that they are in; empty: they are at the top."""
 
 
 def check_suffix(path: str | os.PathLike[str], where: str) -> Literal["w:xz", "w:gz"]:
@@ -107,7 +126,7 @@ def write_archive(path: str | os.PathLike[str], files: Iterable[tuple[str, bytes
 
 def is_archive(head: bytes) -> bool:
     """Return whether a file is an archive, by its first bytes."""
-    return head.startswith(tuple(_COMPRESSIONS)) or head[_TAR_MAGIC] == _USTAR
+    return head.startswith((*_COMPRESSIONS, _ZIP)) or head[_TAR_MAGIC] == _USTAR
 
 
 def read_archive(
@@ -116,22 +135,33 @@ def read_archive(
     most_bytes: Callable[[str], int | None],
     keeps_link: Callable[[str], bool],
     what: str = "a snapshot",
+    node_name: str | None = None,
 ) -> Archive:
-    """Return the files that an archive holds, at its top or in one folder named after the machine.
+    """Return the files of one node that an archive or a folder holds, at its top or in folders of any depth.
+
+    A path is from the root of a node from the first of its names on that is one of `tops`. What lies before it tells
+    nodes apart; an archive within the archive counts as a folder. Files of folders above a node's belong to it too.
 
     Args:
-        path: the archive.
-        tops: the first names of paths from the root; a first folder of another name is left out of the paths.
+        path: the archive, a tar or a zip; or a folder with the same in it.
+        tops: the first names of paths from the root.
         most_bytes: returns how many bytes a file of this path may have; None: it is ignored, unread.
         keeps_link: returns whether the target of a link of this path is wanted.
         what: the words of an error for what the archive should be.
+        node_name: the node, where there are several.
 
     Raises:
-        InputError: the file is no archive, or is damaged or too large.
+        InputError: the file is no archive, or is damaged or too large, or has several nodes.
     """
     source = os.fspath(path)
+    wanted = _Wanted(tops, most_bytes, keeps_link)
     try:
-        return _read_members(_unpacked(Path(path), what), tops, most_bytes, keeps_link)
+        if Path(path).is_dir():
+            wanted.take(_folder_members(Path(path)))
+        else:
+            with Path(path).open("rb") as file:
+                wanted.take(_members(file, what))
+        return _of_one_node(wanted.nodes, node_name)
     except InputError as error:
         raise type(error)(f"{error} at {source}") from None
     except _DAMAGE as error:
@@ -140,28 +170,170 @@ def read_archive(
         raise InputError(f"cannot read {what} at {source}: {system_reason(error)}") from error
 
 
-def _unpacked(path: Path, what: str) -> bytes:
-    """Return the archive without its compression, read to its checksum at the end.
+class _Member(Record):
+    """A plain file or a symbolic link in an archive."""
+
+    path: str
+    size: int
+    link: str | None
+    """Where it points to; None: it is a file."""
+    read: Callable[[], bytes]
+
+
+class _Wanted:
+    """Picks the members that are wanted, by the folder that is the root of their node."""
+
+    def __init__(
+        self, tops: Collection[str], most_bytes: Callable[[str], int | None], keeps_link: Callable[[str], bool]
+    ) -> None:
+        self._tops, self._most_bytes, self._keeps_link = tops, most_bytes, keeps_link
+        self._kept = 0
+        self.nodes: defaultdict[str, Archive] = defaultdict(lambda: Archive({}, {}))
+
+    def take(self, members: Iterable[_Member], within: str = "") -> None:
+        """Keep what is wanted; `within` is the path of the archive that these are in, if it is in another one."""
+        for member in members:
+            names = [name for name in member.path.split("/") if name not in {"", "."}]
+            place = next((place for place, name in enumerate(names) if name in self._tops), None)
+            if ".." in names or not names:
+                continue
+            if place is None:
+                is_small = member.link is None and member.size <= _MOST_NESTED
+                if is_small and not within and _NESTED.search(names[-1]):
+                    self._take_nested(member.read(), "/".join(names))
+                continue
+            path, root = "/".join(names[place:]), within + "".join(f"{name}/" for name in names[:place])
+            if member.link is not None:
+                if self._keeps_link(path):
+                    self.nodes[root].links[path] = member.link
+            elif (most := self._most_bytes(path)) is not None:
+                self._kept += member.size
+                if member.size > most or self._kept > _MOST_KEPT:
+                    raise tarfile.ReadError(f"{path} is larger than such a file can be")
+                self.nodes[root].files[path] = member.read()
+
+    def _take_nested(self, data: bytes, path: str) -> None:
+        """Take what an archive in the archive has, as must-gather packs a node's files; all of it or nothing."""
+        root = f"{_NESTED.sub('', path).removesuffix('/sysinfo')}/"
+        try:
+            self.take(_members(io.BytesIO(data), path), root)
+        except (*_DAMAGE, InputError):
+            warn(f"passed over, since it is damaged: {path}")
+            for one in [one for one in self.nodes if one.startswith(root)]:
+                del self.nodes[one]
+
+
+def _of_one_node(nodes: dict[str, Archive], node_name: str | None) -> Archive:
+    """Return the files of a node, with those of the folders above its own.
+
+    Raises:
+        InputError: there are several nodes, or those that are there are named, and the name is that of none.
+    """
+    ordered = sorted(nodes)
+    above = {root for root, after in pairwise(ordered) if after.startswith(root)}
+    found = [root for root in ordered if root not in above]
+    chosen = found
+    if node_name is not None and (len(found) > 1 or any("nodes/" in root for root in found)):
+        name = re.escape(node_name)  # the first part of a host's name, or sosreport-NAME-CASE-DATE-WORD
+        near = re.compile(rf"(?:^|/)(?:{name}\.|sosreport-{name}(?:\.[^/]*?)?-(?:\d+-)?\d{{4}}-\d\d-\d\d-)")
+        chosen = [root for root in found if node_name in root.split("/")] or [one for one in found if near.search(one)]
+    if len(chosen) > 1 or (found and not chosen):
+        names = some_of([root.rstrip("/") or "its top" for root in found], _SHOWN)
+        raise InputError(f"expected the files of one node, got those of {names}; --node-name NAME chooses one")
+    read = Archive({}, {}, chosen[0].rstrip("/").rpartition("/")[2] if chosen else "")
+    for root in ordered if chosen else ():
+        if chosen[0].startswith(root):
+            read.files.update(nodes[root].files)
+            read.links.update(nodes[root].links)
+    return read
+
+
+def _members(file: IO[bytes], what: str) -> Iterator[_Member]:
+    """Yield the members of an archive, read to its checksum at the end.
 
     Raises:
         InputError: it is too long.
     """
-    with path.open("rb") as file:
-        head = file.read(_HEAD)
-    opened: IO[bytes]
-    for magic, module in _COMPRESSIONS.items():
-        if head.startswith(magic):
-            opened = module.open(path, "rb")
-            break
-    else:
-        opened = path.open("rb")
-    unpacked = io.BytesIO()
-    with opened:
-        while unpacked.tell() <= _MAX_UNPACKED and (chunk := opened.read(_CHUNK)):
-            unpacked.write(chunk)
-    if unpacked.tell() > _MAX_UNPACKED:
-        raise InputError(f"{what} may have up to {_MAX_UNPACKED} bytes, and this has more")
-    return unpacked.getvalue()
+    head = file.read(_HEAD)
+    file.seek(0)
+    if head.startswith(_ZIP):
+        yield from _zip_members(file)
+        return
+    module = next((module for magic, module in _COMPRESSIONS.items() if head.startswith(magic)), None)
+    stream = _Forward(file if module is None else module.open(file), what)
+    yield from _tar_members(stream)
+    while stream.read(_CHUNK):
+        pass
+
+
+def _folder_members(folder: Path) -> Iterator[_Member]:
+    """Yield the plain files and links beneath a folder; no link is followed."""
+    for at, _, names in os.walk(folder):
+        for path in (Path(at, name) for name in sorted(names)):
+            within = path.relative_to(folder).as_posix()
+            if path.is_symlink():
+                yield _Member(within, 0, str(path.readlink()), bytes)
+            elif path.is_file():
+                yield _Member(within, path.stat().st_size, None, path.read_bytes)
+
+
+def _zip_members(file: IO[bytes]) -> Iterator[_Member]:
+    """Yield the members of a zip."""
+    with zipfile.ZipFile(file) as archive:
+        for info in archive.infolist():
+            if info.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
+                raise zipfile.BadZipFile(f"{info.filename} is compressed in another way than deflate")
+            read = partial(_zip_content, archive, info)
+            is_link = stat.S_ISLNK(info.external_attr >> 16) and info.file_size <= _MOST_EXTENSION
+            if not info.is_dir():
+                link = read().decode("utf-8", "replace") if is_link else None
+                yield _Member(info.filename, info.file_size, link, read)
+
+
+def _zip_content(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
+    """Return the content of a member, of the size that it says it has, at most."""
+    with archive.open(info) as file:
+        return file.read(min(info.file_size, _MOST_NESTED))
+
+
+class _Forward:
+    """A stream that tarfile reads forward, and back by less than a chunk; of bounded length."""
+
+    def __init__(self, stream: IO[bytes], what: str) -> None:
+        self._stream, self._what = stream, what
+        self._kept = b""
+        self._start = self._at = 0
+
+    def tell(self) -> int:
+        """Return the place of the next byte."""
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Go to a place."""
+        target = offset + (self._at if whence == os.SEEK_CUR else 0)
+        if target < self._start:
+            raise tarfile.ReadError("a member does not come after the one before it")
+        while target > self._at and self.read(min(target - self._at, _CHUNK)):
+            pass
+        self._at = min(target, self._at)
+        return self._at
+
+    def read(self, size: int) -> bytes:
+        """Return the next bytes.
+
+        Raises:
+            InputError: it is too long.
+        """
+        missing = self._at + size - self._start - len(self._kept)
+        while missing > 0 and (chunk := self._stream.read(max(missing, _CHUNK))):
+            before = max(0, self._at - self._start - _CHUNK)
+            self._kept, self._start, missing = self._kept[before:] + chunk, self._start + before, missing - len(chunk)
+            if self._start + len(self._kept) > _MAX_UNPACKED:
+                raise InputError(f"{self._what} may have up to {_MAX_UNPACKED} bytes, and this has more")
+        place = self._at - self._start
+        data = self._kept[place : place + size]
+        self._at += len(data)
+        return data
 
 
 class _Header(tarfile.TarInfo):
@@ -205,30 +377,25 @@ def _text(field: bytes | bytearray) -> str:
     return field.partition(b"\0")[0].decode("utf-8", "replace")
 
 
-def _read_members(
-    data: bytes, tops: Collection[str], most_bytes: Callable[[str], int | None], keeps_link: Callable[[str], bool]
-) -> Archive:
-    """Return the files and links that are wanted."""
-    read = Archive({}, {})
-    with tarfile.open(fileobj=io.BytesIO(data), mode="r:", tarinfo=_Header) as archive:
+def _tar_members(stream: _Forward) -> Iterator[_Member]:
+    """Yield the members of a tar."""
+    fileobj: Any = stream
+    with tarfile.open(fileobj=fileobj, mode="r:", tarinfo=_Header) as archive:
         last = -1
         for member in archive:
             # a negative size would lead back to where one was before
             if member.size < 0 or member.offset <= last:
                 raise tarfile.ReadError("a member does not come after the one before it")
             last = member.offset
-            name = _from_root(member.name, tops)
-            if member.issym() and keeps_link(name):
-                read.links[name] = member.linkname
-            elif member.isreg() and (most := most_bytes(name)) is not None:
-                if member.size > most:
-                    raise tarfile.ReadError(f"{name} is larger than such a file can be")
-                read.files[name] = data[member.offset_data : member.offset_data + member.size]
-    return read
+            if member.issym() or (member.isreg() and not member.issparse()):
+                link = member.linkname if member.issym() else None
+                yield _Member(member.name, member.size, link, partial(_tar_content, stream, member))
 
 
-def _from_root(name: str, tops: Collection[str]) -> str:
-    """Return the path from the root: what follows a first folder that is none of `tops`."""
-    name = name.removeprefix("./")
-    first, _, rest = name.partition("/")
-    return name if first in tops else rest
+def _tar_content(stream: _Forward, member: tarfile.TarInfo) -> bytes:
+    """Return the content of a member that was reached just now."""
+    stream.seek(member.offset_data)
+    data = stream.read(member.size)
+    if len(data) < member.size:
+        raise tarfile.ReadError("unexpected end of data")
+    return data

@@ -52,13 +52,13 @@ def read_machine(source: str | os.PathLike[str]) -> Machine:
     return load_machine(str(source)).machine
 
 
-def load_machine(source: str) -> LoadedMachine:
+def load_machine(source: str, node_name: str | None = None) -> LoadedMachine:
     """Return the machine that `source` names, with what came with it.
 
     It is, in this order: the name of a machine of the catalog (`./name` is a file), a directory with `sys`
     and `proc` in it, or a file: a snapshot, hwloc's XML, JSON, which is a machine as `alignup machine
     --json` prints it, or anything that has one under the key `machine`, such as a scenario, or a text with
-    what programs print of a machine (`alignup.machine.pasted`).
+    what programs print of a machine (`alignup.machine.pasted`). `node_name` chooses one of several in an archive.
 
     Raises:
         InputError: there is no such machine, or it cannot be read.
@@ -68,7 +68,7 @@ def load_machine(source: str) -> LoadedMachine:
     from pathlib import Path  # noqa: PLC0415  # slow to import
 
     path = Path(source)
-    if path.is_dir():
+    if path.is_dir() and (path / "sys").is_dir():
         from alignup.machine.sysfs.machine import read_sysfs  # noqa: PLC0415  # see the module
 
         return LoadedMachine(read_sysfs(path))
@@ -80,7 +80,14 @@ def load_machine(source: str) -> LoadedMachine:
         raise InputError(
             f"no machine {source!r} at --machine: expected a file, a directory or one of {', '.join(_catalog())}{meant}"
         )
-    return _load_file(path, source)
+    return _load_archive(path, node_name) if path.is_dir() else _load_file(path, source, node_name)
+
+
+def _load_archive(path: Path, node_name: str | None) -> LoadedMachine:
+    from alignup.machine.snapshot import load_snapshot  # noqa: PLC0415  # see the module
+    from alignup.machine.sysfs.machine import describe  # noqa: PLC0415  # see the module
+
+    return LoadedMachine(describe(load_snapshot(path, node_name)))
 
 
 def _catalog() -> Mapping[str, LoadedMachine]:
@@ -90,7 +97,7 @@ def _catalog() -> Mapping[str, LoadedMachine]:
     return catalog_entries()
 
 
-def _load_file(path: Path, source: str) -> LoadedMachine:
+def _load_file(path: Path, source: str, node_name: str | None) -> LoadedMachine:
     """Return the machine in a file, by what its content looks like."""
     try:
         with path.open("rb") as file:
@@ -99,15 +106,12 @@ def _load_file(path: Path, source: str) -> LoadedMachine:
             size = os.fstat(file.fileno()).st_size
     except OSError as error:
         raise InputError(f"cannot read the machine at {source}: {(error.strerror or str(error)).lower()}") from error
-    if len(data) > _MAX_FILE:
-        raise InputError.at(source, f"a machine of up to {_MAX_FILE} bytes", max(size, len(data)))
     from alignup.machine.archive import is_archive  # noqa: PLC0415  # see the module
 
     if is_archive(data[:_HEAD]):
-        from alignup.machine.snapshot import load_snapshot  # noqa: PLC0415  # see the module
-        from alignup.machine.sysfs.machine import describe  # noqa: PLC0415  # see the module
-
-        return LoadedMachine(describe(load_snapshot(path)))
+        return _load_archive(path, node_name)
+    if len(data) > _MAX_FILE:
+        raise InputError.at(source, f"a machine of up to {_MAX_FILE} bytes", max(size, len(data)))
     text = data.removeprefix(_BYTE_ORDER_MARK)
     if text.lstrip()[:1] == b"<":
         from alignup.machine.hwloc_xml import machine_from_hwloc_xml  # noqa: PLC0415  # see the module
@@ -127,17 +131,13 @@ def _load_json(text: bytes, source: str) -> LoadedMachine:
 
     document: Any = decode_json(text, "the JSON of a machine", source)
     if not isinstance(document, dict) or not {"machine", "numaNodes"} & document.keys():
-        raise InputError(f"expected a mapping with 'numaNodes' or 'machine', got {_kind(document)} at {source}")
+        got = reprlib.repr(document)[:40]
+        if isinstance(document, dict):
+            got = f"one with {', '.join(map(repr, list(document)[:5])) or 'nothing in it'}"
+        raise InputError(f"expected a mapping with 'numaNodes' or 'machine', got {got} at {source}")
     if "numaNodes" in document:
         return described_machine(document, source)
     return machine_with_devices_from_dict(document, source)
-
-
-def _kind(document: object) -> str:
-    """Return in words what a document is that is no machine."""
-    if isinstance(document, dict):
-        return f"one with {', '.join(map(repr, list(document)[:5])) or 'nothing in it'}"
-    return reprlib.repr(document)[:40]
 
 
 def described_machine(described: object, where: str = "machine") -> LoadedMachine:
@@ -195,6 +195,7 @@ def load_with_devices(
     selectors: Iterable[str] = (),
     nvidia: AskDriver = "never",
     near_cpus: bool = False,
+    node_name: str | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> LoadedMachine:
     """Return a machine with its devices.
@@ -210,6 +211,7 @@ def load_with_devices(
         selectors: PCI devices of resources, as `PciSelector.parse` takes them.
         nvidia: whether to ask NVIDIA's driver, which knows the GPUs of the machine at hand only.
         near_cpus: whether devices near nodes without CPUs count as near the closest nodes with CPUs.
+        node_name: the machine's, where an archive has several.
         tell: called with a sentence about GPUs that are left out; see "if there" of `AskDriver`.
 
     Raises:
@@ -217,7 +219,7 @@ def load_with_devices(
             driver does not answer.
     """
     if isinstance(source, str):
-        loaded = load_machine(source)
+        loaded = load_machine(source, node_name)
     else:
         loaded = LoadedMachine(source) if isinstance(source, Machine) else source
     machine = loaded.machine

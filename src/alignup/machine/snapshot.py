@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import os
 import posixpath
+from pathlib import Path
 from typing import Final
 
 from alignup.errors import InputError
 from alignup.machine.archive import Archive, check_suffix, read_archive, write_archive
 from alignup.machine.sysfs.files import find_kernel_files, is_kernel_file, kept_text, pci_names
-from alignup.machine.sysfs.tree import PCI_FOLDER, DirectoryTree, MemoryTree, largest_size
+from alignup.machine.sysfs.tree import PCI_FOLDER, DirectoryTree, KernelTree, MemoryTree, largest_size
 
-_TOPS: Final = frozenset({"sys", "proc"})
+ROOT_TOPS: Final = frozenset({"sys", "proc", "etc", "var"})
+"""First names of paths from the root of a machine, as `read_archive` takes them."""
 
 
 def take_snapshot(root: str | os.PathLike[str], path: str | os.PathLike[str]) -> int:
@@ -39,17 +41,20 @@ def take_snapshot(root: str | os.PathLike[str], path: str | os.PathLike[str]) ->
     return len(files)
 
 
-def load_snapshot(path: str | os.PathLike[str]) -> MemoryTree:
-    """Return the kernel files that an archive holds, at its top or in one folder named after the machine.
+def load_snapshot(path: str | os.PathLike[str], node_name: str | None = None) -> KernelTree:
+    """Return the kernel files that an archive or a folder holds, as `read_archive` finds those of a node.
 
     Other files are ignored, unread. A link in `sys/bus/pci/devices` stands for the files it leads to.
 
     Raises:
-        InputError: the file is no archive, is damaged or too large, or has no kernel files in it.
+        InputError: the file is no archive, is damaged or too large, or has no kernel files in it, or those of several
+            machines, of which none has that name.
     """
     source = os.fspath(path)
-    tree = kernel_tree(read_archive(path, _TOPS, kernel_file_size, is_pci_link), source)
+    tree = kernel_tree(read_archive(path, ROOT_TOPS, kernel_file_size, is_pci_link, node_name=node_name), source)
     if tree is None:
+        if Path(path).is_dir():
+            return DirectoryTree(path)
         raise InputError(
             f"no files of sys and proc in the snapshot {source}; "
             "`alignup machine --snapshot FILE` or `tar czf FILE -C / sys/devices/system` packs them"

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 __all__ = ["RecordingProvider", "replay", "replay_steps"]
 
 
+_PREEMPTED: Final = "Preempting"
+"""The reason in the status of a pod that gave way to a critical one (`pkg/kubelet/preemption/preemption.go`)."""
+_NOT_THERE: Final = "the pod is not on the node: its kubelet refused or preempted it before"
 STEPS: Final = ("admit", "start", "resize", "remove")
 """The keys of a scenario's steps, of which each has one."""
 
@@ -61,6 +64,8 @@ class Resize(Record):
 Step = Admit | Start | Resize | Remove
 Hints = dict[str | None, dict[str, ResourceHints]]
 """By container (None: the pod as a whole) and name of the provider."""
+Recorders = Sequence[tuple[str, RecordingProvider]]
+"""What remembers the hints of each provider, with the provider's name."""
 
 
 def steps_of(scenario: Mapping[str, Any]) -> Sequence[Any]:
@@ -133,15 +138,16 @@ def read_step(step: Any) -> Step:
     return Start(uid, container)
 
 
-def apply_step(node: Node, step: Step, refused: set[str]) -> Admission | None:
+def apply_step(node: Node, step: Step, refused: dict[str, str]) -> Admission | None:
     """Let a step happen on a node, and return the verdict on a pod that came, was resized, or could not start.
 
-    To start, resize or remove a pod that was refused or preempted is no error and changes nothing.
+    To start, resize or remove a pod that was refused or preempted is no error and changes nothing; to start or resize
+    it is answered with the reason for which it is not there.
 
     Args:
         node: the node.
         step: the step.
-        refused: uids of the pods that were refused or preempted and have not come again; kept up to date.
+        refused: by uid the reason of the pods that were refused or preempted and have not come again; kept up to date.
 
     Raises:
         PodExistsError: a pod is admitted that is admitted already.
@@ -152,14 +158,16 @@ def apply_step(node: Node, step: Step, refused: set[str]) -> Admission | None:
         before = {pod.uid for pod in node.pods} if node.whole_verdict else set()
         admission = node.admit(step.pod)
         if admission.admitted:
-            refused.discard(step.pod.uid)
-            refused.update(before - {pod.uid for pod in node.pods})
+            refused.pop(step.pod.uid, None)
+            refused.update(dict.fromkeys(before - {pod.uid for pod in node.pods}, _PREEMPTED))
         else:
-            refused.add(step.pod.uid)
+            refused[step.pod.uid] = admission.reason
         return admission
     if step.uid in refused:
-        if isinstance(step, Remove):
-            refused.discard(step.uid)
+        if not isinstance(step, Remove):
+            reason = refused[step.uid]
+            return Admission(False, reason, refusal=Refusal(reason, _NOT_THERE, provider=KUBELET))
+        del refused[step.uid]
     elif isinstance(step, Remove):
         node.remove(step.uid)
     elif isinstance(step, Resize):
@@ -229,10 +237,10 @@ def replay(
 
 
 def replay_steps(
-    node: Node, steps: Sequence[Any], recorders: Sequence[tuple[str, RecordingProvider]], *, with_faults: bool = False
+    node: Node, steps: Sequence[Any], recorders: Recorders, *, with_faults: bool = False
 ) -> Iterator[dict[str, Any]]:
     """Yield the answer to each step."""
-    refused: set[str] = set()
+    refused: dict[str, str] = {}
     for index, step in enumerate(steps):
         for _, recorder in recorders:
             recorder.forget()
@@ -253,9 +261,7 @@ def fault_dict(node: Node, pod: Pod) -> dict[str, str]:
     return {"kubelet": found[0].does} if found else {}
 
 
-def admission_dict(
-    node: Node, pod: Pod | None, admission: Admission, recorders: Sequence[tuple[str, RecordingProvider]] = ()
-) -> dict[str, Any]:
+def admission_dict(node: Node, pod: Pod | None, admission: Admission, recorders: Recorders = ()) -> dict[str, Any]:
     """Return an admission in JSON's types: of a pod, or None for what came of another step."""
     cpus = node.shared_cpus  # None without a static CPU policy
     answer = {**admission.to_dict(), "sharedCpus": "" if cpus is None else str(cpus)}

@@ -93,8 +93,7 @@ def is_too_deep(text: str | bytes) -> bool:
 
 
 # from the first letter of a line to its end
-_INK: Final = re.compile(r"\S[^\n]*")
-_INK_BYTES: Final = re.compile(rb"\S[^\n]*")
+_INK: Final = r"\S[^\n]*"
 
 
 def numbered_lines(lines: str | bytes | Iterable[str | bytes], source: str) -> Iterator[tuple[str, str | bytes]]:
@@ -118,7 +117,7 @@ def _lines_of_text(text: str | bytes, source: str) -> Iterator[tuple[str, str | 
     A line ends at a newline only; U+2028, for one, may be in a JSON string.
     """
     # two calls and not one, since the type of the pattern is that of the text
-    found = _INK.finditer(text) if isinstance(text, str) else _INK_BYTES.finditer(text)
+    found = re.finditer(_INK, text) if isinstance(text, str) else re.finditer(_INK.encode(), text)
     newline = "\n" if isinstance(text, str) else b"\n"
     number, counted = 1, 0
     for line in found:

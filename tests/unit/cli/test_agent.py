@@ -17,7 +17,7 @@ from alignup.cli.agent import Serving, default_socket, limits_of
 from alignup.errors import InputError
 from alignup.host.leases.agent_client import AgentSource
 from alignup.host.leases.file import LeaseFile
-from alignup.host.leases.ledger import Limits
+from alignup.host.leases.users import Limits
 from alignup.machine.cpuset import CPUSet
 from fake_plugins import LONG, short_folder
 from forked import alignup

@@ -12,7 +12,11 @@ from alignup.cli import node_show
 from alignup.cli.node_collect import ask_cluster
 from alignup.control_plane.api_server.api_client import CLAIMS, Api
 from alignup.kubelet.collect import collect
+from alignup.kubelet.config import Configuration
 from alignup.kubelet.layout import open_node
+from alignup.kubelet.settings import settings_of
+from alignup.kubernetes.kubelet_config import KubeletConfig
+from alignup.kubernetes.kubelet_flags import read_flags
 from api_stub import NODES, ApiStub, served
 from claims_cases import DRIVER, claim_named, class_of, slice_of, template
 from kubelet_files import EXAMPLE, guaranteed
@@ -34,6 +38,54 @@ def test_json_is_one_line(alignup):
     (line,) = alignup("node", "show", "--node", ARCHIVE, "--json").lines
     assert line["sharedCpus"] == "0,16-23,29,39-47"
     assert len({one["uid"] for one in line["containers"]}) == 7
+
+
+def test_what_is_in_effect_is_told_with_its_source(alignup, tmp_path):
+    """A drop-in overrides the file, AllBeta sets the gates of its stage, and null takes a field away."""
+    root = tmp_path / "root"
+    folder = root / "var/lib/kubelet"
+    (folder / "config.d").mkdir(parents=True)
+    (folder / "config.yaml").write_text(
+        "cpuManagerPolicy: static\ncpuManagerPolicyOptions: {full-pcpus-only: 'true'}\n"
+        "reservedSystemCPUs: '0'\ntopologyManagerPolicy: restricted\ntopologyManagerScope: pod\n"
+    )
+    (folder / "config.d/10.conf").write_text(
+        "topologyManagerPolicy: best-effort\ntopologyManagerScope: null\n"
+        "featureGates: {AllBeta: false, CPUManagerPolicyAlphaOptions: true}\n"
+    )
+    asked = ("node", "show", "--node", root, "-m", "xeon-2s", "--kubelet-version", "1.34")
+    (line,) = alignup(*asked, "--json").lines
+    told = {one["name"]: (one["value"], one["from"].rpartition("/")[2]) for one in line["settings"]}
+    assert told["cpuManagerPolicy"] == ("static", "config.yaml")
+    assert told["topologyManagerPolicy"] == ("best-effort", "10.conf")
+    assert told["topologyManagerScope"] == ("container", "default of 1.34")
+    assert told["memoryManagerPolicy"] == ("None", "default of 1.34")
+    assert told["cpuManagerPolicyOptions.full-pcpus-only"] == ("true", "config.yaml")
+    assert told["cpuManagerPolicyOptions.align-by-socket"] == ("false", "default of 1.34")
+    assert told["topologyManagerPolicyOptions.max-allowable-numa-nodes"] == ("8", "default of 1.34")
+    assert told["featureGates.CPUManagerPolicyAlphaOptions"] == ("true", "10.conf")
+    assert told["featureGates.CPUManagerPolicyBetaOptions"] == ("false", "10.conf")
+    assert told["featureGates.TopologyManagerPolicyAlphaOptions"] == ("false", "default of 1.34")
+    shown = alignup(*asked).out
+    assert "cpuManagerPolicyOptions.full-pcpus-only" in shown
+    assert "align-by-socket" not in shown
+
+
+def test_flags_of_the_kubelet_are_named_and_state_files_where_there_is_no_configuration():
+    flags = read_flags(["--topology-manager-policy=restricted", "--feature-gates=PodLevelResourceManagers=true"]).over(
+        {}
+    )
+    file = {"topologyManagerPolicy": "none", "cpuManagerPolicy": "static"}
+    both = Configuration({**file, **flags}, (("config.yaml", file), ("the flags of process 7", flags)))
+    config = KubeletConfig.from_dict(flags)
+    origins = {one.name: one.origin for one in settings_of(both, config)}
+    assert (
+        origins["topologyManagerPolicy"] == origins["featureGates.PodLevelResourceManagers"] == "the flags of process 7"
+    )
+    assert origins["cpuManagerPolicy"] == "config.yaml"
+    known = {one.name: one.origin for one in settings_of(Configuration({}), config)}
+    assert known["cpuManagerPolicy"] == "the state files"
+    assert known["topologyManagerPolicy"] == "default of 1.37"
 
 
 def test_pictures_are_written(alignup, tmp_path):

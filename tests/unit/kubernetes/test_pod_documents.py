@@ -316,3 +316,12 @@ def test_a_warning_names_a_pod_that_has_no_name_yet():
     }
     with pytest.warns(AlignupWarning, match=r"default/web-: the key spec.containers\[0\].imagee"):
         read_pod_documents(json.dumps(document), "p.yaml")
+
+
+def test_a_virtual_machine_is_no_pod_and_kubevirts_pod_is_named():
+    machine = json.dumps({"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": {"name": "v"}})
+    with (
+        pytest.warns(AlignupWarning, match="VirtualMachineInstance"),
+        pytest.raises(InputError, match=r"no Pod in vmi\.yaml; .*`kubectl get pods -l kubevirt\.io=virt-launcher"),
+    ):
+        read_pod_documents(machine, "vmi.yaml")

@@ -302,8 +302,9 @@ def test_a_step_of_a_scenario_is_answered_like_any_step():
         assert steps[1]["containers"]["c"]["cpus"] == steps[0]["containers"]["c"]["cpus"]
         return [(step["admitted"], step["reason"], step["message"]) for step in (steps[1], steps[3])]
 
-    assert answers("1.36") == [(False, "Deferred", LOCALITY), (True, "", "")]
-    assert answers("1.37") == [(True, "allocated", ""), (True, "", "")]
+    refused = (False, "TopologyAffinityError", "the pod is not on the node: its kubelet refused or preempted it before")
+    assert answers("1.36") == [(False, "Deferred", LOCALITY), refused]
+    assert answers("1.37") == [(True, "allocated", ""), refused]
 
 
 @pytest.mark.parametrize(("sidecar", "is_refused"), [({"restartPolicy": "Always"}, True), ({}, False)])

@@ -77,7 +77,7 @@ def test_each_step_of_a_replay_can_be_chosen(tmp_path) -> None:
     one = scenario(5)
     page = tmp_path / "page.html"
     page.write_text(replay_page([one], 1, None) + browser.STEP, "utf-8")
-    node, refused = Node.from_dict(one), set()
+    node, refused = Node.from_dict(one), {}
     for step, seen in zip(read_steps(one), browser.measured(page), strict=True):
         apply_step(node, step, refused)
         held = [holding for holding in holdings_of(node).containers if holding]

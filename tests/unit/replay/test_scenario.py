@@ -246,7 +246,30 @@ def test_memory_of_ended_init_containers_is_free_once_the_next_container_starts(
         assert steps[1] == {"admitted": True, "reason": "", "message": "", "sharedCpus": "", "containers": {}}
 
 
-def test_a_container_of_a_refused_pod_may_start_without_effect() -> None:
-    steps = steps_of({"admit": manifest("p", 99, 1, 0)}, {"start": "p", "container": "c0"}, {"remove": "p"})
+def test_a_refused_pod_is_neither_started_nor_resized_and_may_be_removed() -> None:
+    resize = {"resize": "p", "containers": {"c0": {"limits": {"cpu": "1", "memory": "1Gi"}}}}
+    steps = steps_of({"admit": manifest("p", 99, 1, 0)}, {"start": "p", "container": "c0"}, resize, {"remove": "p"})
 
-    assert [step["admitted"] for step in steps] == [False, True, True]
+    assert [step["admitted"] for step in steps] == [False, False, False, True]
+    assert steps[1]["reason"] == steps[2]["reason"] == steps[0]["reason"] != ""
+    assert steps[1]["message"] == steps[2]["message"] != ""
+    assert not steps[1]["containers"]
+
+
+def test_a_pod_that_gave_way_is_not_there_to_be_started() -> None:
+    """A critical pod preempts it: the reason in its status is then `Preempting`."""
+    machine = {"numaNodes": [{"id": 0, "memory": 4 << 30, "cores": [{"cpus": [0, 1, 2, 3], "socket": 0}]}]}
+    critical = init_pod("b", "3Gi")
+    critical["spec"].update({"priority": 2 * 10**9, "priorityClassName": "system-node-critical"})
+    start = {"start": "a", "container": "app"}
+    steps = steps_of(
+        *({"admit": init_pod("a", "2Gi")}, start, {"admit": critical}, start, {"remove": "a"}),
+        machine=machine,
+        kubelet={},
+        devices={},
+        wholeVerdict=True,
+    )
+
+    assert [(step["admitted"], step["reason"]) for step in steps[:4]] == [
+        *((True, ""), (True, ""), (True, ""), (False, "Preempting"))
+    ]

@@ -50,7 +50,7 @@ def test_counts_are_those_of_the_answers(policy: str, seed: int) -> None:
 def test_use_is_what_the_holdings_say(policy: str) -> None:
     one = scenario(7, policy=policy)
     report = summary(one)
-    node, refused = Node.from_dict(one), set()
+    node, refused = Node.from_dict(one), {}
     seen: dict[tuple, list[float]] = {}
     for step in read_steps(one):
         apply_step(node, step, refused)
@@ -72,7 +72,7 @@ def test_use_is_what_the_holdings_say(policy: str) -> None:
 def test_stranded_is_what_was_free_at_refusals_that_had_enough_in_sum(seed: int) -> None:
     one = scenario(seed, policy="single-numa-node")
     report = summary(one)
-    node, refused, arrivals, fitting, stranded = Node.from_dict(one), set(), 0, 0, 0.0
+    node, refused, arrivals, fitting, stranded = Node.from_dict(one), {}, 0, 0, 0.0
     for step in read_steps(one):
         admission = apply_step(node, step, refused)
         if not isinstance(step, Admit):

@@ -37,7 +37,7 @@ def test_each_step_shows_who_holds_what_then(policy: str) -> None:
     steps = read_steps(one)
     [section], style = timeline(0, one, steps)
     titles = drawn(section)
-    node, refused = Node.from_dict(one), set()
+    node, refused = Node.from_dict(one), {}
     for step, classes in zip(steps, classes_of(style), strict=True):
         apply_step(node, step, refused)
         expected = {holding_title(each) for each in holdings_of(node).containers if each.cpus or each.devices}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import platform
 import time
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
@@ -35,9 +35,8 @@ if TYPE_CHECKING:
     from alignup.claims.read import Resources
     from alignup.host.leases.agent_messages import KnownPart
     from alignup.host.leases.local_machine import Site
-    from alignup.host.leases.request import Request
+    from alignup.host.leases.request import LeaseRequest, Request
     from alignup.host.parts import Part
-    from alignup.host.processes.identity import ProcessIdentity
     from alignup.machine.device_inventory import Device
     from alignup.providers.devices.inventory import Preference
 
@@ -47,15 +46,8 @@ _LEASE: Final = "lease"
 _MEMORY: Final = "memory"
 _PAGE: Final = 4096
 """The bytes of memory that are reserved: a Static memory manager does not start without a reservation."""
-
-
-class Tenant(NamedTuple):
-    """The part of a lease that the node has no say in."""
-
-    lease_id: str
-    name: str
-    holder: ProcessIdentity
-    command: str
+_NO_RESOURCE: Final = "alignup.invalid/none"
+"""A node has a device provider only if it is made with some resource."""
 
 
 def id_words(lease_id: str) -> str:
@@ -116,7 +108,8 @@ class LeaseNode:
     def resources(self) -> set[str]:
         """The resources of which devices may be asked for, claims among them."""
         known = self._node.claims
-        return {*self._inventory, *(f"{CLAIM}{one.name}" for one in (known.resources.templates if known else ()))}
+        claims = (f"{CLAIM}{one.name}" for one in (known.resources.templates if known else ()))
+        return {*self._inventory, *claims} - {_NO_RESOURCE}
 
     def adopt(self, lease: LeaseRecord) -> None:
         """Note what a lease holds that was decided elsewhere; devices of unknown resources are ignored.
@@ -124,33 +117,20 @@ class LeaseNode:
         Raises:
             AllocationError: another lease has some of it; nothing was noted.
         """
-        self._adopt(lease.id, lease.cpus, lease.devices, lease.memory_by_node)
-
-    def _adopt(
-        self,
-        lease_id: str,
-        cpus: CPUSet,
-        devices: Mapping[str, tuple[str, ...]],
-        memory: Mapping[str, Mapping[int, int]],
-    ) -> None:
-        """Note CPUs, devices and memory by type and kernel node id as held.
-
-        Raises:
-            AllocationError: another lease has some of them; the lease holds nothing.
-        """
-        node = self._node
-        known = {name: ids for name, ids in devices.items() if name in self._inventory}
+        node, cpus, memory = self._node, int(lease.cpus), lease.memory_by_node
+        known = {name: ids for name, ids in lease.devices.items() if name in self._inventory}
+        claims = {name: ids for name, ids in lease.devices.items() if name.startswith(CLAIM)}
         try:
             if node.memory is not None and memory:
-                node.memory.adopt(lease_id, _CONTAINER, memory, f"{_LEASE}/{id_words(lease_id)}")
+                node.memory.adopt(lease.id, _CONTAINER, memory, f"{_LEASE}/{id_words(lease.id)}")
             if node.cpu is not None and cpus:
-                node.cpu.adopt(lease_id, _CONTAINER, int(cpus))
+                node.cpu.adopt(lease.id, _CONTAINER, cpus)
             if node.devices is not None and known:
-                node.devices.adopt(lease_id, _CONTAINER, known)
+                node.devices.adopt(lease.id, _CONTAINER, known)
             if node.claims is not None:
-                node.claims.adopt(lease_id, {name: ids for name, ids in devices.items() if name.startswith(CLAIM)})
+                node.claims.adopt(lease.id, claims)
         except AllocationError:
-            self.release(lease_id)
+            self.release(lease.id)
             raise
 
     def release(self, lease_id: str) -> None:
@@ -161,30 +141,31 @@ class LeaseNode:
             for provider in self._node.manager.providers:
                 provider.release(lease_id, _CONTAINER)
 
-    def place(self, request: Request, tenant: Tenant, leases: Iterable[LeaseRecord] = ()) -> LeaseRecord:
+    def place(self, request: LeaseRequest, leases: Iterable[LeaseRecord] = ()) -> LeaseRecord:
         """Return the lease that a request gets; it is noted as held.
 
         Args:
-            request: what is asked for.
-            tenant: the rest of the lease.
+            request: what is wanted, and by whom.
             leases: those that are held, for the words about a part that is not free.
 
         Raises:
             AllocationError: the request cannot be met; nothing has changed.
             InputError: the machine cannot be asked for that, such as a part of more parts than it has CPUs.
         """
-        if request.part is None:
-            cpus, devices = self._admit(request, tenant)
+        wanted = request.wanted
+        if wanted.part is None:
+            cpus, devices = self._admit(wanted, request.id)
         else:
-            cpus, devices = self._take_part(request, tenant, leases, self.part_of(request))
+            cpus, devices = self._take_part(request, leases, self.part_of(wanted))
         memory = self._node.memory
-        shares = {} if memory is None else memory.shares(tenant.lease_id, _CONTAINER)
+        shares = {} if memory is None else memory.shares(request.id, _CONTAINER)
         return LeaseRecord(
-            id=tenant.lease_id,
-            name=tenant.name,
-            process=tenant.holder,
-            command=tenant.command,
-            policy=request.policy,
+            id=request.id,
+            name=request.name,
+            process=request.holder,
+            keeper=request.keeper,
+            command=request.command,
+            policy=wanted.policy,
             cpus=cpus,
             taken_at=int(time.time()),
             numa_nodes=self._numa_nodes(cpus, shares, devices),
@@ -194,16 +175,16 @@ class LeaseNode:
             devices={resource: ids for resource, ids in devices.items() if ids},
         )
 
-    def part_of(self, request: Request) -> Part:
+    def part_of(self, wanted: Request) -> Part:
         """Return the part of the machine that a request for one names.
 
         Raises:
             InputError: the machine cannot be cut so.
         """
-        assert request.part is not None  # noqa: S101  # asked only then
-        cpus = request.cpus * self._site.threads
-        parts = cut_machine(self._site, self._inventory, request.part.parts, cpus, dict(request.devices))
-        return parts[request.part.rank]
+        assert wanted.part is not None  # noqa: S101  # asked only then
+        cpus = wanted.cpus * self._site.threads
+        parts = cut_machine(self._site, self._inventory, wanted.part.parts, cpus, dict(wanted.devices))
+        return parts[wanted.part.rank]
 
     def _policy(self, name: str) -> tuple[Policy, Scope]:
         """Return a policy and its scope, made when it is first asked for."""
@@ -215,26 +196,26 @@ class LeaseNode:
             found = self._policies[name] = policy, make_scope("container", policy)
         return found
 
-    def _admit(self, request: Request, tenant: Tenant) -> tuple[CPUSet, Mapping[str, tuple[str, ...]]]:
+    def _admit(self, wanted: Request, uid: str) -> tuple[CPUSet, Mapping[str, tuple[str, ...]]]:
         """Return the CPUs and devices that the node decides on.
 
         Raises:
             AllocationError: the node refuses.
         """
-        node, uid = self._node, tenant.lease_id
-        memory = ((_MEMORY, request.memory),) if request.memory else ()
-        devices = tuple(one for one in request.devices if one[0] in self._inventory)
+        node = self._node
+        memory = ((_MEMORY, wanted.memory),) if wanted.memory else ()
+        devices = tuple(one for one in wanted.devices if one[0] in self._inventory)
         claims = tuple(
             PodClaim(f"{name.removeprefix(CLAIM)}/{number}", template=name.removeprefix(CLAIM))
-            for name, count in request.devices
+            for name, count in wanted.devices
             if name.startswith(CLAIM)
             for number in range(count)
         )
-        cpus = request.cpus * self._site.threads
+        cpus = wanted.cpus * self._site.threads
         container = Container(_CONTAINER, exclusive_cpus=cpus, memory=memory, devices=devices)
         pod = Pod(
             uid=uid,
-            name=id_words(tenant.lease_id),
+            name=id_words(uid),
             namespace=_LEASE,
             containers=(container,),
             qos=QOSClass.GUARANTEED,
@@ -245,7 +226,7 @@ class LeaseNode:
         )
         with node.manager.lock:
             restore = node.bindings() if memory else None
-            refusal = node.manager.decide(pod, *self._policy(request.policy))
+            refusal = node.manager.decide(pod, *self._policy(wanted.policy))
             if refusal is not None and restore is not None:
                 restore()
         if refusal is not None:
@@ -262,7 +243,7 @@ class LeaseNode:
         return own or CPUSet(), given
 
     def _take_part(
-        self, request: Request, tenant: Tenant, leases: Iterable[LeaseRecord], part: Part
+        self, request: LeaseRequest, leases: Iterable[LeaseRecord], part: Part
     ) -> tuple[CPUSet, Mapping[str, tuple[str, ...]]]:
         """Return the CPUs and devices of the part, if no lease has any of them.
 
@@ -271,14 +252,15 @@ class LeaseNode:
         """
         _check_part_free(part, leases)
         node = self._node
-        if node.memory is not None and request.memory:
+        if node.memory is not None and request.wanted.memory:
             machine = self._site.machine
             mask = BitMask([machine.position(numa_id) for numa_id in part.numa_nodes])
-            container = Container(_CONTAINER, memory=((_MEMORY, request.memory),))
-            pod = Pod(uid=tenant.lease_id, name=id_words(tenant.lease_id), namespace=_LEASE, containers=(container,))
+            container = Container(_CONTAINER, memory=((_MEMORY, request.wanted.memory),))
+            pod = Pod(uid=request.id, name=id_words(request.id), namespace=_LEASE, containers=(container,))
             node.memory.allocate(pod, container, TopologyHint(mask, True))
-        self._adopt(tenant.lease_id, part.cpus, part.devices, {})
-        return part.cpus, part.devices
+        devices = dict(part.devices)
+        self.adopt(LeaseRecord(request.id, request.name, request.holder, cpus=part.cpus, devices=devices))
+        return part.cpus, devices
 
     def _numa_nodes(
         self, cpus: CPUSet, shares: Mapping[str, Mapping[int, int]], devices: Mapping[str, tuple[str, ...]]
@@ -301,6 +283,13 @@ class LeaseNode:
             places = near if is_claim else {one.id: one.numa_nodes for one in self._inventory[resource]}
             found.update(*(places.get(identity) or () for identity in ids))
         return found
+
+
+def node_of(site: Site, version: KubeletVersion) -> LeaseNode:
+    """Return the node of a machine as it is while nobody holds anything; plugins may report more devices later."""
+    site = replace(site, inventory={**site.inventory, _NO_RESOURCE: ()})
+    has_memory = any(node.memory > 1 << 16 for node in site.machine.numa_nodes)
+    return LeaseNode(site, site.inventory, has_memory=has_memory, version=version)
 
 
 def _for_leases(known: Resources) -> Resources:
@@ -349,7 +338,7 @@ def cut_machine(
     Raises:
         InputError: it cannot be cut so.
     """
-    from alignup.host.leases.request import Request  # noqa: PLC0415  # startup counts
+    from alignup.host.leases.request import LeaseRequest, Request  # noqa: PLC0415  # startup counts
     from alignup.host.parts import part_with, split_machine  # noqa: PLC0415  # as above
     from alignup.host.processes.identity import ProcessIdentity  # noqa: PLC0415  # as above
 
@@ -367,14 +356,14 @@ def cut_machine(
         )
     threads = max(len(core.cpus) for node in site.machine.numa_nodes for core in node.cores)
     share = cpus or site.machine.cpu_count // count // threads * threads
-    request = Request(share, devices=tuple(sorted(devices.items())))
+    wanted = Request(share, devices=tuple(sorted(devices.items())))
     whole = replace(site, inventory=inventory, idle_siblings=False)
     node = LeaseNode(whole, inventory.keys() & devices.keys(), has_memory=False)
     made = []
     for rank in range(count):
-        tenant = Tenant(f"part {rank}", "", ProcessIdentity(0, 0, "", 0), "")
+        request = LeaseRequest(wanted, ProcessIdentity(0, 0, "", 0), command="", name="", id=f"part {rank}")
         try:
-            made.append(node.place(request, tenant))
+            made.append(node.place(request))
         except AllocationError as error:
             raise InputError(f"part {rank} of {count} does not fit: {error.detail}") from error
     given = int(CPUSet(cpu for lease in made for cpu in lease.cpus))

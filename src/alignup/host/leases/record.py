@@ -66,6 +66,11 @@ class LeaseRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
         return (self.process,) if self.keeper is None else (self.process, self.keeper)
 
     @property
+    def kinds(self) -> set[str]:
+        """The kinds of things that it has; see `Waiter.kinds`."""
+        return {kind for kind, held in (("cpu", self.cpus), ("memory", self.memory)) if held} | set(self.devices)
+
+    @property
     def memory_sizes(self) -> dict[str, int]:
         """Bytes by type, summed over its nodes."""
         return {kind: sum(taken.values()) for kind, taken in self.memory_by_node.items()}

@@ -1,6 +1,6 @@
 """Checks a request for CPUs, memory and devices, and how well they must be aligned. Text is parsed here, once.
 
-A `Claim` is a request with the process that makes it.
+A `LeaseRequest` says, beside what is wanted, which process wants it.
 """
 
 from __future__ import annotations
@@ -75,10 +75,10 @@ class Question(Record):
     size: int
 
 
-class Claim(Record):
-    """A request, and what else its lease will say."""
+class LeaseRequest(Record):
+    """A request for a lease: what is wanted, and what else the lease will say."""
 
-    request: Request
+    wanted: Request
     holder: ProcessIdentity
     """The process whose lease it will be: it ends with the process at the latest."""
     command: str
@@ -101,33 +101,34 @@ class Claim(Record):
 
     def waiter(self) -> Waiter:
         """Return its place in the queue."""
-        request = self.request
-        kinds = [resource for resource, _ in request.devices]
-        kinds += ["cpu"] if request.cpus or request.part else []
-        kinds += ["memory"] if request.memory else []
+        wanted = self.wanted
+        kinds = [resource for resource, _ in wanted.devices]
+        kinds += ["cpu"] if wanted.cpus or wanted.part else []
+        kinds += ["memory"] if wanted.memory else []
         return Waiter(
             self.id,
             self.holder,
             tuple(kinds),
-            name=request.name or self.name,
+            name=wanted.name or self.name,
             command=self.command,
             uid=self.uid,
-            cpus=request.cpus,
-            memory=request.memory,
-            devices=dict(request.devices),
-            policy=request.policy,
-            part=request.part,
+            cpus=wanted.cpus,
+            memory=wanted.memory,
+            devices=dict(wanted.devices),
+            policy=wanted.policy,
+            part=wanted.part,
             since=int(time.time()),
             ancestors=self.ancestors,
         )
 
 
-def request_of(waiter: Waiter) -> Request | None:
-    """Return what a waiter asks for; None: not known, since an earlier release wrote it."""
+def request_of(waiter: Waiter) -> LeaseRequest | None:
+    """Return the request of a waiter, to be tried; None: not known, since an earlier release wrote it."""
     if not waiter.policy:
         return None
     part = None if waiter.part is None else PartOf(*waiter.part)
-    return Request(waiter.cpus, waiter.memory, tuple(sorted(waiter.devices.items())), waiter.policy, part=part)
+    wanted = Request(waiter.cpus, waiter.memory, tuple(sorted(waiter.devices.items())), waiter.policy, part=part)
+    return LeaseRequest(wanted, waiter.process, command="", name=waiter.name, id=f"trial {waiter.id}")
 
 
 def make_request(

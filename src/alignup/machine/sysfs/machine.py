@@ -35,12 +35,6 @@ def read_sysfs(root: str | os.PathLike[str] = "/") -> Machine:
     return describe(DirectoryTree(root))
 
 
-def _hint(tree: KernelTree) -> str:
-    """Return what probably went wrong where a tree describes no CPU."""
-    inside = next((name for name in ("devices", "system", "cpu") if tree.names(name)), "")
-    return f"; {inside} lies at its top, so a folder above it is probably meant" if inside else ""
-
-
 def describe(tree: KernelTree) -> Machine:
     """Return the machine that the files in `tree` describe.
 
@@ -53,7 +47,9 @@ def describe(tree: KernelTree) -> Machine:
     online, offline = cpu_numbers(tree)
     if not online:
         missing = "kernel files that describe CPUs, such as sys/devices/system/cpu/cpu0,"
-        raise InputError(f"no {missing} at {tree.source}{_hint(tree)}")
+        inside = next((name for name in ("devices", "system", "cpu") if tree.names(name)), "")
+        hint = f"; {inside} lies at its top, so a folder above it is probably meant" if inside else ""
+        raise InputError(f"no {missing} at {tree.source}{hint}")
     count = online.bit_count()
     if count > CPU_COUNT_LIMIT:
         raise InputError(f"{count} CPUs that are online are more than the {CPU_COUNT_LIMIT} supported at {tree.source}")
@@ -182,7 +178,8 @@ def cpu_numbers(tree: KernelTree) -> tuple[int, int]:
             present |= 1 << int(matched[1])
     listed = number_list(tree.read(f"{CPU_FOLDER}/online"))
     if not present:
-        return listed or _cpuinfo_processors(tree), 0
+        numbers = map(int, _PROCESSOR.findall(tree.read("proc/cpuinfo") or "")) if not listed else ()
+        return listed or bit_set(number for number in numbers if number < CPU_LIMIT), 0
     online = present & listed if listed else _online_one_by_one(tree, present)
     return online, present & ~online
 
@@ -194,12 +191,6 @@ def _online_one_by_one(tree: KernelTree, present: int) -> int:
         if first_number(tree.read(f"{CPU_FOLDER}/cpu{cpu}/online")) == 0:
             online ^= 1 << cpu
     return online
-
-
-def _cpuinfo_processors(tree: KernelTree) -> int:
-    """Return the CPUs that `proc/cpuinfo` has a record of."""
-    numbers = set(map(int, _PROCESSOR.findall(tree.read("proc/cpuinfo") or "")))
-    return bit_set(number for number in numbers if number < CPU_LIMIT)
 
 
 def siblings(tree: KernelTree, folder: str, *names: str) -> int | None:
@@ -384,15 +375,12 @@ def pci_devices(tree: KernelTree, ids: Sequence[int], node_cpus: Sequence[int]) 
     """
     found = (
         _device(tree, address, ids, node_cpus)
-        for address in sorted(filter(_ADDRESS.fullmatch, tree.names(PCI_FOLDER)), key=_order)
+        # domains of four digits before longer ones
+        for address in sorted(
+            filter(_ADDRESS.fullmatch, tree.names(PCI_FOLDER)), key=lambda one: (int(one.partition(":")[0], 16), one)
+        )
     )
     return tuple(device for device in found if device)
-
-
-def _order(address: str) -> tuple[int, str]:
-    """Return a key that sorts domains of four digits before longer ones."""
-    domain, _, rest = address.partition(":")
-    return int(domain, 16), rest
 
 
 def _device(tree: KernelTree, address: str, ids: Sequence[int], node_cpus: Sequence[int]) -> PciDevice | None:

@@ -23,6 +23,8 @@ from alignup.records import Record, replace
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Sequence
 
+    from alignup.kubernetes.policy_options import CpuOptions
+    from alignup.kubernetes.versions import VersionProfile
     from alignup.providers.cpu.topology import CpuGroup, CpuTopology
 
 
@@ -39,14 +41,7 @@ class Plan(Record):
 
 
 def distribute(
-    topology: CpuTopology,
-    free: int,
-    count: int,
-    held: int,
-    group_size: int,
-    *,
-    in_one_socket: bool = False,
-    cuts_share: bool = False,
+    topology: CpuTopology, free: int, count: int, held: int, options: CpuOptions, profile: VersionProfile
 ) -> int:
     """Return `count` of the free CPUs, spread over NUMA nodes; 0 when there are not so many.
 
@@ -57,13 +52,15 @@ def distribute(
         free: the CPUs to choose from.
         count: how many.
         held: the CPUs that must not be taken, as for `CpuTopology.pack`.
-        group_size: how many CPUs are taken together.
-        in_one_socket: prefer NUMA nodes of one socket to any others.
-        cuts_share: no chosen node is asked for more than it has, whatever the plan says.
+        options: whether whole cores are taken together, and whether NUMA nodes of one socket are preferred.
+        profile: whether the release prefers these, and asks no node for more than it has, whatever the plan says.
 
     Raises:
         AllocationError: the nodes chosen cannot give what the plan says, see `_as_remembered`.
     """
+    group_size = topology.cpus_per_core if options.full_pcpus_only else 1
+    if profile.distribution_as_written:
+        return distribute_as_written(topology, free, count, held, group_size)
     if count % group_size or not 0 < count <= free.bit_count():
         return topology.pack(free, count, held)
     nodes = topology.node_order(free)
@@ -71,13 +68,13 @@ def distribute(
     groups = count // group_size
     sockets = (
         [frozenset(i for i, cpus in enumerate(topology.socket_cpus) if cpus & node.cpus) for node in nodes]
-        if in_one_socket
+        if options.align_by_socket and profile.distribution_prefers_one_socket
         else None
     )
     groups_per_node = ceil(ceil(topology.cpus.bit_count() / group_size) / topology.numa_nodes)
     for size in range(ceil(groups / groups_per_node), min(groups, len(nodes)) + 1):
         if (plan := plan_distribution(left, size, count, group_size, sockets)) is not None:
-            if cuts_share:
+            if profile.distribution_prefers_one_socket:
                 share = count // size // group_size * group_size
                 plan = replace(plan, share=min(share, *(left[i] // group_size * group_size for i in plan.nodes)))
             return _hand_out(topology, free, count, held, nodes, plan, group_size)

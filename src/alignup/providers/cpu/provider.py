@@ -15,7 +15,7 @@ from alignup.errors import AllocationError, ConfigError
 from alignup.kubernetes.versions import VersionProfile
 from alignup.machine.bits import union
 from alignup.machine.cpuset import CPUSet
-from alignup.providers.cpu.distribution import distribute, distribute_as_written, never_ends
+from alignup.providers.cpu.distribution import distribute, never_ends
 from alignup.providers.cpu.topology import CpuTopology, cpu_capacity, cpu_topology
 from alignup.providers.pod_pool import check_shared_pool, empty_shared_pool
 from alignup.topology_manager.hints import HintList, TopologyHint
@@ -50,18 +50,7 @@ def reserved_cpus(machine: Machine, count: int, options: CpuOptions, profile: Ve
 def _take(topology: CpuTopology, options: CpuOptions, profile: VersionProfile, free: int, count: int, held: int) -> int:
     """Return `count` of the free CPUs, chosen as the options say; none of those that are held."""
     if options.distribute_cpus_across_numa:
-        group_size = topology.cpus_per_core if options.full_pcpus_only else 1
-        if profile.distribution_as_written:
-            return distribute_as_written(topology, free, count, held, group_size)
-        return distribute(
-            topology,
-            free,
-            count,
-            held,
-            group_size,
-            in_one_socket=options.align_by_socket and profile.distribution_prefers_one_socket,
-            cuts_share=profile.distribution_prefers_one_socket,
-        )
+        return distribute(topology, free, count, held, options, profile)
     return topology.pack(
         free,
         count,
@@ -327,14 +316,9 @@ class CpuProvider:
         Raises:
             AllocationError: the container has CPUs already, or one of these is another's.
         """
-        given = self.ledger.given
-        if cpus & given or container_name in self._held.get(pod_uid, ()):
-            raise AllocationError(
-                f"container {container_name!r} cannot have CPUs {CPUSet.from_int(cpus)}: "
-                f"{CPUSet.from_int(given)} are given already"
-            )
-        self._held[pod_uid] = {**self._held.get(pod_uid, {}), container_name: cpus}
-        self.ledger.give(cpus)
+        held = self._held.get(pod_uid, {})
+        self._give(cpus, f"container {container_name!r}", has_some=container_name in held)
+        self._held[pod_uid] = {**held, container_name: cpus}
 
     def adopt_pod(self, pod_uid: str, cpus: int, containers: Mapping[str, int]) -> None:
         """Note CPUs that a pod was given as a whole, and which of them each container has; see `adopt`.
@@ -342,10 +326,15 @@ class CpuProvider:
         Raises:
             AllocationError: one of these is another's.
         """
-        if cpus & self.ledger.given:
-            given = CPUSet.from_int(self.ledger.given)
-            raise AllocationError(f"the pod cannot have CPUs {CPUSet.from_int(cpus)}: {given} are given already")
+        self._give(cpus, "the pod")
         self._pod_cpus[pod_uid], self._held[pod_uid] = cpus, dict(containers)
+
+    def _give(self, cpus: int, whose: str, *, has_some: bool = False) -> None:
+        """Mark CPUs as given, unless others have some of them, or their container has CPUs already."""
+        given = self.ledger.given
+        if has_some or cpus & given:
+            there = f"{CPUSet.from_int(given)} are given already"
+            raise AllocationError(f"{whose} cannot have CPUs {CPUSet.from_int(cpus)}: {there}")
         self.ledger.give(cpus)
 
     def restore(

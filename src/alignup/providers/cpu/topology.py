@@ -102,18 +102,14 @@ def cpus_by_cache(machine: Machine) -> dict[int, int]:
 
 
 def _groups(
-    members: Mapping[int, int],
-    parts: Sequence[CpuGroup] = (),
-    l3_groups: Sequence[CpuGroup] = (),
-    *,
-    whole: int | None = None,
+    members: Mapping[int, int], parts: Sequence[CpuGroup] = (), l3_groups: Sequence[CpuGroup] = (), *, whole: int = 0
 ) -> tuple[CpuGroup, ...]:
-    """Return the groups with these CPUs, by id; `whole` if it is not each one's own size."""
+    """Return the groups with these CPUs, by id; `whole` if it is not each one's own size (0)."""
     found = []
     for number, cpus in sorted(members.items()):
         size = cpus.bit_count()
         inside, shared = (tuple(one for one in some if one.cpus & cpus) for some in (parts, l3_groups))
-        found.append(CpuGroup(number, cpus, size, size if whole is None else whole, inside, shared))
+        found.append(CpuGroup(number, cpus, size, whole or size, inside, shared))
     return tuple(found)
 
 

@@ -37,6 +37,14 @@ class _PodDevices(NamedTuple):
         """Return all devices of a resource that any container of the pod holds."""
         return union(resources.get(resource, 0) for resources in self.containers.values())
 
+    def with_more(self, name: str, chosen: Mapping[str, int], reusable: Mapping[str, int]) -> _PodDevices:
+        """Return the same with more devices for one container."""
+        if not self.containers:
+            return _PodDevices({name: chosen}, reusable)
+        held = self.containers.get(name)
+        more = {**held, **chosen} if held else dict(chosen)
+        return _PodDevices({**self.containers, name: more}, reusable)
+
 
 _NOTHING: Final = _PodDevices({}, {})
 
@@ -272,7 +280,7 @@ class DeviceProvider:
                     reusable[resource] &= ~bits
         for resource, bits in chosen.items():
             self.pools[resource].ledger.give(bits)
-        self._pods[pod_uid] = _with(entry, container_name, chosen, reusable)
+        self._pods[pod_uid] = entry.with_more(container_name, chosen, reusable)
 
     def release(self, pod_uid: str, container_name: str) -> None:
         """Take back what the container holds, except what another container of its pod holds too."""
@@ -342,17 +350,6 @@ def _hints(pool: DevicePool, held: int, reusable: int, request: int) -> HintList
     if held.bit_count() != request:
         return HintList.empty()
     return ledger.hints(request, 0, held)
-
-
-def _with(
-    entry: _PodDevices, container_name: str, chosen: Mapping[str, int], reusable: Mapping[str, int]
-) -> _PodDevices:
-    """Return a pod's devices with more of them for one of its containers."""
-    if not entry.containers:
-        return _PodDevices({container_name: chosen}, reusable)
-    held = entry.containers.get(container_name)
-    more = {**held, **chosen} if held else dict(chosen)
-    return _PodDevices({**entry.containers, container_name: more}, reusable)
 
 
 def _check_held(pool: DevicePool, held: int, request: int) -> None:

@@ -393,7 +393,7 @@ class MemoryProvider:
         everything = {**self._holdings, **{(uid, ""): held for uid, held in self._pod_holdings.items()}}
         if everything:
             wanted = partial(int, mask) if mask else partial(_wanted_mask, ledger.copy(), donors, requests)
-            ties = partial(_ties, everything, self._pods.copy(), wanted, self._ids)
+            ties = partial(_ties, [(held, self._pods[key]) for key, held in everything.items()], wanted, self._ids)
         families = {}
         if len(requests) > 1:
             sizes = (*(range(1, len(requests)) if len(requests) <= _MOST_TYPES else (1,)), len(requests))
@@ -438,8 +438,9 @@ def _divided(pod: Pod) -> dict[str, tuple[bool, Requests]]:
     for container in pod.all_containers:
         ends = container.is_init and not container.is_sidecar
         if container.memory:
-            found[container.name] = tuple([item for item in container.memory if item[1]])
-            for kind, size in () if ends else container.memory:
+            # the pod as a whole has no entry for what is asked for with an amount of zero
+            found[container.name] = tuple([item for item in container.memory if item[1] and item[0] in left])
+            for kind, size in () if ends else found[container.name]:
                 left[kind] -= size
         elif ends:
             found[container.name] = tuple([item for item in left.items() if item[1]])
@@ -475,30 +476,23 @@ _MOST_TYPES: Final = 4
 _NAMES_SHOWN: Final = 3
 
 
-def _ties(
-    holdings: Mapping[tuple[str, str], MemoryHolding],
-    pods: Mapping[tuple[str, str], str],
-    wanted: Callable[[], int],
-    numa_node_ids: Sequence[int],
-) -> Ties:
+def _ties(holdings: Sequence[tuple[MemoryHolding, str]], wanted: Callable[[], int], ids: Sequence[int]) -> Ties:
     """Return the sets of nodes that touch the wanted ones and are in use, each with the pods that hold memory there.
 
     Args:
-        holdings: what containers hold, by pod uid and name.
-        pods: by the same, the pod whose it is.
+        holdings: what containers hold, each with the name of its pod.
         wanted: returns the mask of the nodes that would do if nobody held memory there.
-        numa_node_ids: by position.
+        ids: of the NUMA nodes, by position.
     """
     holders: dict[int, dict[str, None]] = {}
     mask = wanted()
-    for key, held in holdings.items():
+    for held, pod in holdings:
         if held.mask & mask:
-            holders.setdefault(held.mask, {})[pods[key]] = None
+            holders.setdefault(held.mask, {})[pod] = None
     found = []
     for used, names in sorted(holders.items()):
-        ids = tuple(numa_node_ids[position] for position in bit_numbers(used))
         more = [f"{len(names) - _NAMES_SHOWN} more"] if len(names) > _NAMES_SHOWN else []
-        found.append((ids, (*list(names)[:_NAMES_SHOWN], *more)))
+        found.append((tuple(ids[position] for position in bit_numbers(used)), (*list(names)[:_NAMES_SHOWN], *more)))
     return tuple(found)
 
 

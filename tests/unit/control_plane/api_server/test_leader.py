@@ -26,7 +26,8 @@ class Line:
     """A connection that can be cut, and a clock that can be put forward."""
 
     def __init__(self, api) -> None:
-        self.api, self.complain, self.is_cut, self.ahead = api, api.complain, False, 0.0
+        self.api, self.complain, self.complaining = api, api.complain, api.complaining
+        self.is_cut, self.ahead = False, 0.0
 
     async def request(self, *args, **options):
         if self.is_cut:

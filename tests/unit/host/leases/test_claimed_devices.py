@@ -13,8 +13,9 @@ import leasing
 from alignup.claims.read import resources_of
 from alignup.errors import AllocationError, InputError
 from alignup.host.leases.lease_node import cut
-from alignup.host.leases.ledger import Ledger, Limits
-from alignup.host.leases.request import Claim, PartOf, make_request
+from alignup.host.leases.ledger import Ledger
+from alignup.host.leases.request import LeaseRequest, PartOf, make_request
+from alignup.host.leases.users import Limits
 from alignup.host.processes.identity import identify
 from claims_cases import DRIVER, claim_named, class_of, slice_of, template
 from strategies import seeds
@@ -31,7 +32,7 @@ def site(nodes=(1, 0, 1, 0)):
 
 def asked(lease_id, **wishes):
     wishes = {"policy": "single-numa-node", **wishes}
-    return Claim(make_request(**wishes), ME, command="a command", name="made-up", id=lease_id, uid=OWNER)
+    return LeaseRequest(make_request(**wishes), ME, command="a command", name="made-up", id=lease_id, uid=OWNER)
 
 
 def keep(books, lease_id, **wishes):

@@ -1,4 +1,4 @@
-"""A claim says what kinds of things it is about, and has its place in the queue."""
+"""A request says what kinds of things it is about, and has its place in the queue."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 import leasing
 from alignup.host.leases.record import Waiter
-from alignup.host.leases.request import Claim, PartOf, Question, make_request, request_of
+from alignup.host.leases.request import LeaseRequest, PartOf, Question, make_request, request_of
 from alignup.host.processes.identity import identify
 
 ME = identify(os.getpid())
@@ -26,16 +26,17 @@ ME = identify(os.getpid())
     ],
 )
 def test_the_kinds_are_what_is_asked_for(wishes, kinds):
-    request = make_request(**wishes)
-    waiter = Claim(request, ME, command="c", name="s", id="x", uid=0).waiter()
+    wanted = make_request(**wishes)
+    waiter = LeaseRequest(wanted, ME, command="c", name="s", id="x", uid=0).waiter()
     assert (waiter.id, waiter.process, waiter.kinds, waiter.uid) == ("x", ME, kinds, 0)
-    assert request_of(waiter) == request
+    tried = request_of(waiter)
+    assert (tried.wanted, tried.holder, tried.id) == (wanted, ME, "trial x")
     assert request_of(Waiter("x", ME, kinds)) is None
 
 
 def test_answers_of_plugins_belong_to_one_request():
     """Found by the question, whoever puts it together again."""
-    first, second = (Claim(make_request(), ME, command="", name="") for _ in range(2))
+    first, second = (LeaseRequest(make_request(), ME, command="", name="") for _ in range(2))
     first.advice[Question("r", ("a", "b"), (), 1)] = ("b",)
     assert first.advice == {Question("r", ("a", "b"), (), 1): ("b",)}
     assert second.advice == {}
