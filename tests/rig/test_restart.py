@@ -1,4 +1,4 @@
-"""Restarts of a real kubelet, the same or with another configuration, foretold pod by pod from its files."""
+"""Restarts of a real kubelet, foretold pod by pod from its files; and suggestions, carried out on it with a restart."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from alignup.explanations.why import explain
 from alignup.kubelet.layout import FolderFiles
 from alignup.kubelet.restart import foretell
 from kernel_trees import server
@@ -122,3 +123,71 @@ def test_a_restart_does_what_was_foretold(seed):
                     rig.remove(name)
     shutil.rmtree(folder, ignore_errors=True)
     assert told.get("stays"), told
+
+
+SUGGESTIONS = 40
+
+
+def carry_out(rig, one, manifest):
+    """Do what a suggestion says, and return the manifest to admit then; None: it takes another plugin."""
+    attempt = one.attempt
+    if "excludeTopology" in attempt:
+        return None
+    if "remove" in attempt:
+        names = {item["metadata"]["uid"]: item["metadata"]["name"] for item in rig.pods()["items"]}
+        for uid in attempt["remove"]:
+            rig.remove(names[uid].removesuffix(f"-{NODE_NAME}"))
+    if "kubelet" in attempt:
+        files = {path.stem: json.loads(path.read_text()) for path in (rig.folder / "static").glob("[a-z]*.json")}
+        if one.after == "drain":
+            for name in files:
+                rig.remove(name)
+        rig.stop()
+        fields = {**rig.config, **attempt["kubelet"]}
+        rig.config_file.write_text(json.dumps({key: value for key, value in fields.items() if value is not None}))
+        if one.after == "drain":
+            for name in ("cpu_manager_state", "memory_manager_state"):
+                (rig.state / name).unlink()
+        rig.restart()
+        for name, pod in files.items():
+            status = rig.admit(pod) if one.after == "drain" else rig.decided(name)
+            assert status["phase"] == "Running", (one.text, name, status)
+    made = json.loads(json.dumps(attempt.get("pod", manifest)))
+    made["metadata"] = {"name": "new", "namespace": "default"}
+    return made
+
+
+def test_what_is_suggested_holds_on_the_kubelet():
+    chance = random.Random(3)
+    folder = Path(tempfile.mkdtemp(prefix="k", dir="/tmp"))
+    files = server(sockets=2, cores=8, nodes=2, memory=16 << 20)
+    done = 0
+    with KubeletRig(folder, files, {"featureGates": ALPHA}, {"nvidia.com/gpu": GPUS}) as rig:
+        usual = rig.config_file.read_text()
+        while done < SUGGESTIONS:
+            come_and_go(chance, rig)
+            manifest = guaranteed(
+                "new", (chance.choice((6, 8, 10, 12, 14)), chance.choice((1, 4, 12)), chance.choice((1, 2)))
+            )
+            manifest["metadata"].pop("uid")
+            refused = rig.admit(manifest)["phase"] == "Failed"
+            rig.remove("new")
+            suggestions = explain(rig.read().node, manifest).suggestions if refused else ()
+            if suggestions:
+                one = chance.choice(suggestions)
+                made = carry_out(rig, one, manifest)
+                if made is not None:
+                    status = rig.admit(made)
+                    assert status["phase"] == "Running", (one.text, status)
+                    rig.remove("new")
+                    done += 1
+            if rig.config_file.read_text() != usual:
+                for name in NAMES:
+                    if rig.status(name) is not None:
+                        rig.remove(name)
+                rig.stop()
+                rig.config_file.write_text(usual)
+                for name in ("cpu_manager_state", "memory_manager_state"):
+                    (rig.state / name).unlink()
+                rig.restart()
+    shutil.rmtree(folder, ignore_errors=True)
