@@ -125,20 +125,23 @@ def test_a_restart_does_what_was_foretold(seed):
     assert told.get("stays"), told
 
 
-SUGGESTIONS = 40
+SUGGESTIONS = 12
 
 
-def carry_out(rig, one, manifest):
-    """Do what a suggestion says, and return the manifest to admit then; None: it takes another plugin."""
+def carry_out(rig, one, manifest, names):
+    """Do what a suggestion says, and return the manifest to admit then; None: it takes another plugin.
+
+    `names` are the pods that run, in the order in which they come again after a drain.
+    """
     attempt = one.attempt
     if "excludeTopology" in attempt:
         return None
     if "remove" in attempt:
-        names = {item["metadata"]["uid"]: item["metadata"]["name"] for item in rig.pods()["items"]}
+        there = {item["metadata"]["uid"]: item["metadata"]["name"] for item in rig.pods()["items"]}
         for uid in attempt["remove"]:
-            rig.remove(names[uid].removesuffix(f"-{NODE_NAME}"))
+            rig.remove(there[uid].removesuffix(f"-{NODE_NAME}"))
     if "kubelet" in attempt:
-        files = {path.stem: json.loads(path.read_text()) for path in (rig.folder / "static").glob("[a-z]*.json")}
+        files = {name: json.loads((rig.folder / "static" / f"{name}.json").read_text()) for name in names}
         if one.after == "drain":
             for name in files:
                 rig.remove(name)
@@ -153,7 +156,8 @@ def carry_out(rig, one, manifest):
             status = rig.admit(pod) if one.after == "drain" else rig.decided(name)
             assert status["phase"] == "Running", (one.text, name, status)
     made = json.loads(json.dumps(attempt.get("pod", manifest)))
-    made["metadata"] = {"name": "new", "namespace": "default"}
+    # a static pod of the same uid would not be judged again
+    made["metadata"] = {"name": f"{manifest['metadata']['name']}-again", "namespace": "default"}
     return made
 
 
@@ -161,25 +165,28 @@ def test_what_is_suggested_holds_on_the_kubelet():
     chance = random.Random(3)
     folder = Path(tempfile.mkdtemp(prefix="k", dir="/tmp"))
     files = server(sockets=2, cores=8, nodes=2, memory=16 << 20)
-    done = 0
+    done = tried = 0
     with KubeletRig(folder, files, {"featureGates": ALPHA}, {"nvidia.com/gpu": GPUS}) as rig:
         usual = rig.config_file.read_text()
         while done < SUGGESTIONS:
             come_and_go(chance, rig)
+            tried += 1
             manifest = guaranteed(
-                "new", (chance.choice((6, 8, 10, 12, 14)), chance.choice((1, 4, 12)), chance.choice((1, 2)))
+                f"new{tried}", (chance.choice((6, 8, 10, 12, 14)), chance.choice((1, 4, 12)), chance.choice((1, 2)))
             )
             manifest["metadata"].pop("uid")
             refused = rig.admit(manifest)["phase"] == "Failed"
-            rig.remove("new")
-            suggestions = explain(rig.read().node, manifest).suggestions if refused else ()
+            rig.remove(f"new{tried}")
+            node = rig.read().node
+            suggestions = explain(node, manifest).suggestions if refused else ()
             if suggestions:
                 one = chance.choice(suggestions)
-                made = carry_out(rig, one, manifest)
+                names = [pod.name.removesuffix(f"-{NODE_NAME}") for pod in node.pods]
+                made = carry_out(rig, one, manifest, names)
                 if made is not None:
                     status = rig.admit(made)
                     assert status["phase"] == "Running", (one.text, status)
-                    rig.remove("new")
+                    rig.remove(made["metadata"]["name"])
                     done += 1
             if rig.config_file.read_text() != usual:
                 for name in NAMES:
