@@ -29,6 +29,7 @@ ORDER = (
     {"text"},
     {"host.trusted_files"},
     {"machine"},
+    {"host.launchers"},
     {"host.processes"},
     {"kubernetes"},
     {"core"},

@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from alignup.cli import options
+from alignup.cli.failures import complain
 from alignup.errors import InputError, errors_in, system_errors
 from alignup.records import Record
 from alignup.text.counting import counted, some_of
@@ -160,6 +161,20 @@ class SiteSource(options.Gathered):
         ("numa", "socket", "l3", "core"),
     )
     idle_siblings: bool = options.flag("Take one CPU of each core; the others are given to nobody.")
+    memory_from: str | None = options.value(
+        "Where memory comes from. near: the NUMA nodes of the CPUs first, then the nearest; cpus: these only; any: "
+        "where most is free; or the NUMA nodes, as in 0,2.",
+        metavar="near|cpus|any|NODES",
+        shell_complete=options.one_of("near", "cpus", "any"),
+    )
+    memory_kind: str | None = options.word(
+        "Memory of one kind; by default of any kind but that of GPUs.", ("dram", "hbm", "any")
+    )
+    as_kubelet: bool = options.flag(
+        "Give memory and cores as a kubelet's managers do, in place of the rules for a machine of one's own."
+    )
+    isolated: bool = options.flag("Place work on the CPUs of isolcpus and nohz_full, and only there.")
+    reserve: str = options.value("CPUs on which nothing is placed, such as 0,64.", default="", metavar="CPUS")
 
     def load(self, resources: Iterable[str] = (), **how: Any) -> Site:
         """Return the machine with the devices of some resources; `how` is what `load_site` takes.
@@ -168,7 +183,9 @@ class SiteSource(options.Gathered):
             InputError: there is no such machine or resource, or it cannot be read; or a rule is none.
         """
         from alignup.host.leases.local_machine import load_site  # startup counts
+        from alignup.host.parts.usable import MemoryRule
         from alignup.kubernetes.policy_options import CpuOptions
+        from alignup.machine.cpuset import CPUSet
         from alignup.providers.devices.pairs import read_pairs
 
         if self.spread not in {None, *_SPREADS}:
@@ -190,7 +207,11 @@ class SiteSource(options.Gathered):
             ),
             layout=self.layout or "",
             idle_siblings=self.idle_siblings,
-            **how,
+            memory_rule=MemoryRule.parse(self.memory_from, self.memory_kind),
+            as_kubelet=self.as_kubelet,
+            isolated=self.isolated,
+            reserve=CPUSet.parse(self.reserve, "--reserve"),
+            **{"tell": complain, **how},
         )
 
     @property

@@ -384,7 +384,9 @@ class Cluster:
         if job.policy >= 0:
             unsure = sorted({*unsure, *(index for index in indices.tolist() if self._members[index].manager.has_pods)})
         if pod.readings is not None or pod.has_shared_pool:
-            unsure = sorted({*unsure, *(one for one in indices.tolist() if _gives_unasked(self._members[one], pod))})
+            # rows of amounts know nothing of what containers of one pod share
+            shared = (index for index in indices.tolist() if self._members[index].read(pod).has_shared_pool)
+            unsure = sorted({*unsure, *shared})
         for index in unsure:
             try:
                 admission = self._members[index].try_admit(pod)
@@ -480,15 +482,6 @@ class Cluster:
 def _check_strategy(strategy: str) -> None:
     if strategy not in STRATEGIES:
         raise InputError.at("the strategy", f"one of {', '.join(STRATEGIES)}", strategy)
-
-
-def _gives_unasked(node: Node, pod: Pod) -> bool:
-    """Return whether the memory manager of a node allocates for containers of a shared pool that ask for no memory.
-
-    Rows of amounts know of requests only.
-    """
-    is_early = node.memory is not None and not node.config.profile.memory_only_where_requested
-    return is_early and node.read(pod).has_shared_pool
 
 
 _MISMATCHED: Final = REASONS.index("UnschedulableAndUnresolvable")

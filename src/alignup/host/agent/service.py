@@ -19,11 +19,10 @@ import msgspec
 from alignup.errors import AlignupError, AllocationError, InputError
 from alignup.host.device_plugins.answer import DeviceAnswer, join_answers
 from alignup.host.leases import agent_messages as messages
-from alignup.host.leases.binding import memory_nodes
-from alignup.host.leases.environment import cuda_variables
 from alignup.host.leases.evidence import check_release
 from alignup.host.leases.lease_node import cut
 from alignup.host.leases.request import LeaseRequest, PartOf, Question, check_name, make_request
+from alignup.host.parts.part import visible_variables
 from alignup.host.processes.identity import Liveness, ProcessIdentity, ancestors
 from alignup.machine.device_inventory import Device, near_cpu_nodes
 
@@ -329,8 +328,8 @@ class Service:
             raise AllocationError("the process exited before its lease was granted")
         machine, cuda = self._site.machine, {}
         if found.devices:
-            cuda = cuda_variables(found.devices, self._ledger.node.inventory, machine)
-        nodes = memory_nodes(found, machine)
+            cuda = visible_variables(found.devices, self._ledger.node.inventory, machine)
+        nodes = self._site.memory_nodes(found)
         lease = self._ledger.keep(lease_id, answer, cgroup)
         self.watch.watch(lease)
         return messages.Grant(

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from alignup.errors import AllocationError
-from alignup.host.leases.binding import Binding, bind, is_strict, restore
 from alignup.host.leases.evidence import evidence_file, evidence_of, show_evidence
 from alignup.host.leases.local_machine import HERE, Site, load_site
 from alignup.host.leases.request import DEFAULT_POLICY, LeaseRequest, Request, check_wait, make_request
 from alignup.host.leases.source import FileSource, open_source
+from alignup.host.processes.binding import Binding, bind, restore
 from alignup.host.processes.identity import identify
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Lease:
         if self._binding is not None:
             return
         record = self._record
-        self._binding, trouble = bind(record.cpus, self._grant.memory_nodes, strict=is_strict(record))
+        self._binding, trouble = bind(record.cpus, self._grant.memory_nodes, strict=record.is_strict)
         if trouble:
             warnings.warn(f"{trouble}; going on with CPUs {record.cpus}", RuntimeWarning, stacklevel=3)
 

@@ -292,7 +292,7 @@ class Ledger:
     def _place(self, request: LeaseRequest, name: str) -> LeaseRecord | Question:
         """Set aside what the node decides on."""
         wanted = request.wanted
-        if wanted.memory and self._node.node.memory is None:
+        if wanted.memory and not self._node.has_memory:
             raise InputError.at("memory", "a machine with memory that this process may use", wanted.memory)
         self._advice, self._questions = request.advice, []
         try:

@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from alignup.errors import InputError
+from alignup.host.launchers import local_rank
 from alignup.host.leases.record import LeaseRecord, MachineIdentity, Waiter
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.kubernetes.quantity import parse_quantity, whole_units
@@ -29,12 +30,6 @@ DEFAULT_POLICY: Final = "best-effort"
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 _DEVICE: Final = re.compile(r"(?P<resource>[A-Za-z0-9][A-Za-z0-9._/-]*)=(?P<count>[0-9]{1,9})")
 _PART: Final = re.compile(r"(?P<rank>[0-9]{1,6})/(?P<parts>[0-9]{1,6})")
-_LOCAL_RANKS: Final = (
-    ("LOCAL_RANK", "LOCAL_WORLD_SIZE"),  # torchrun
-    ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),  # Open MPI
-    ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),  # MPICH, Intel MPI
-    ("SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"),  # Slurm, with --ntasks-per-node
-)
 CLAIM: Final = "resourceclaim/"
 """The prefix that turns a claim's name into a resource; a lease lists the claim's devices by full id under it."""
 _CPUS_AT_MOST: Final = 1 << 20
@@ -231,16 +226,9 @@ def parse_part(text: str, environment: Mapping[str, str]) -> PartOf:
         InputError: it is neither, the part is not among the parts, or no launcher says which part this is.
     """
     if text == "auto":
-        text = _part_of_launcher(environment)
-    found = _PART.fullmatch(text)
-    if not found or int(found["rank"]) >= int(found["parts"]):
+        found = local_rank(environment)
+        return PartOf(found.rank, found.ranks)
+    matched = _PART.fullmatch(text)
+    if not matched or int(matched["rank"]) >= int(matched["parts"]):
         raise InputError.at("--part", "RANK/PARTS such as 0/8, the rank counted from 0, or auto", text)
-    return PartOf(int(found["rank"]), int(found["parts"]))
-
-
-def _part_of_launcher(environment: Mapping[str, str]) -> str:
-    for rank, size in _LOCAL_RANKS:
-        if rank in environment and size in environment:
-            return f"{environment[rank]}/{environment[size]}"
-    names = ", ".join(f"{rank} and {size}" for rank, size in _LOCAL_RANKS)
-    raise InputError(f"--part auto needs a launcher's environment ({names}), and none is set")
+    return PartOf(int(matched["rank"]), int(matched["parts"]))

@@ -72,8 +72,7 @@ class FileSource:
             AllocationError: it cannot be had now, or not within that time.
             InputError: whoever keeps leases cannot be used, or the request is invalid.
         """
-        from alignup.host.leases.binding import memory_nodes  # noqa: PLC0415  # startup counts
-        from alignup.host.leases.environment import cuda_variables  # noqa: PLC0415  # as above
+        from alignup.host.parts.part import visible_variables  # noqa: PLC0415  # startup counts
 
         site = self._site or self._load_site([resource for resource, _ in request.wanted.devices])
         try:
@@ -81,11 +80,11 @@ class FileSource:
         except AgentOwnsError as error:
             return self._agent(error).acquire(request, wait)
         try:
-            cuda = cuda_variables(lease.devices, site.inventory, site.machine)
+            cuda = visible_variables(lease.devices, site.inventory, site.machine)
         except InputError:
             self._drop(lease)
             raise
-        nodes = memory_nodes(lease, site.machine)
+        nodes = site.memory_nodes(lease)
         return Grant(site.shown(lease), site.identity, str(self._file.path), nodes, site.is_here, cuda)
 
     def _waited_for(self, site: Site, request: LeaseRequest, wait: float) -> LeaseRecord:
@@ -206,11 +205,14 @@ class FileSource:
         Raises:
             InputError: it cannot be cut so; the sentence says if this process may use only some of its CPUs.
         """
-        from alignup.host.leases.lease_node import cut  # noqa: PLC0415  # startup counts
+        from alignup.host.leases.lease_node import cut, notes  # noqa: PLC0415  # startup counts
 
         site = self._load_site([resource for resource, wanted in devices.items() if wanted])
         with errors_at(site.limit, "{error}; {where}" if site.limit else "{error}"):
-            return cut(site, site.inventory, count, cpus_per_part, devices)
+            parts = cut(site, site.inventory, count, cpus_per_part, devices)
+        for note in notes(site, parts):
+            self._file.tell(note)
+        return parts
 
     def _agent(self, error: AgentOwnsError) -> AgentSource:
         """Return the agent that has taken over the file."""

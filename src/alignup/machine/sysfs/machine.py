@@ -9,21 +9,23 @@ that makes no sense is None: not known. Lists and masks may end in a newline, a 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError
 from alignup.machine.bits import bit_numbers, bit_set, union
 from alignup.machine.cpuset import CPU_COUNT_LIMIT, CPU_LIMIT, CPUSet
 from alignup.machine.machine import Machine, check_node_count
 from alignup.machine.numa_node import Core, HugePages, NumaNode, PciDevice, cores_within, make_cores, number_groups
-from alignup.machine.sysfs.tree import CPU_FOLDER, NODE_FOLDER, PCI_FOLDER, DirectoryTree, KernelTree
+from alignup.machine.sysfs.tree import CPU_FOLDER, NODE_FOLDER, PCI_FOLDER, DirectoryTree
 from alignup.records import replace
 
+TYPE_CHECKING = False  # `typing` is slow to import
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import Final
 
     from alignup.machine.numa_node import Core
+    from alignup.machine.sysfs.tree import KernelTree
 
 
 def read_sysfs(root: str | os.PathLike[str] = "/") -> Machine:
@@ -44,6 +46,8 @@ def describe(tree: KernelTree) -> Machine:
     Raises:
         InputError: no CPU is described there, or more than 64 NUMA nodes are.
     """
+    if "sys" in tree.names("") and not tree.names("sys"):
+        raise InputError(f"sys is empty at {tree.source}: sysfs is not mounted there")
     online, offline = cpu_numbers(tree)
     if not online:
         missing = "kernel files that describe CPUs, such as sys/devices/system/cpu/cpu0,"
@@ -73,19 +77,58 @@ def describe(tree: KernelTree) -> Machine:
         offline_cpus=tuple(bit_numbers(offline)),
         pci_devices=pci_devices(tree, [node.id for node in nodes], listed),
         unassigned_cores=cores_within(found, online & ~assigned),
+        isolated_cpus=tuple(bit_numbers((number_list(tree.read(f"{CPU_FOLDER}/isolated")) or 0) & online)),
+        nohz_full_cpus=tuple(bit_numbers((number_list(tree.read(f"{CPU_FOLDER}/nohz_full")) or 0) & online)),
     )
 
 
 def _numa_nodes(tree: KernelTree, ids: list[int], listed: list[int], found: tuple[Core, ...]) -> list[NumaNode]:
     """Return the records of the nodes; `listed` holds the CPUs of each, `found` the cores of the machine."""
     rows = distances(tree, ids) or [()] * len(ids)
+    kinds = _memory_kinds(tree, ids, listed)
     nodes = []
     for numa_id, cpus, row in zip(ids, listed, rows, strict=True):
         folder = f"{NODE_FOLDER}/node{numa_id}"
         seen = with_uncore_caches(tree, cores_within(found, cpus))
         memory, pages = meminfo_bytes(tree.read(f"{folder}/meminfo")), hugepages(tree, f"{folder}/hugepages")
-        nodes.append(NumaNode(numa_id, memory, seen, pages, row))
+        nodes.append(NumaNode(numa_id, memory, seen, pages, row, kinds.get(numa_id, "")))
     return nodes
+
+
+_TIERS: Final = "sys/devices/virtual/memory_tiering"
+_NVIDIA_GPUS: Final = "proc/driver/nvidia/gpus"
+
+
+def _memory_kinds(tree: KernelTree, ids: list[int], listed: list[int]) -> dict[int, str]:
+    """Return the kinds of memory of the nodes without CPUs of which something is known, by id.
+
+    NVIDIA's driver names the nodes of its GPUs' memory. Of the others, the bandwidth that firmware tells (ACPI's HMAT)
+    and the kernel's memory tiers say which are faster than those of the CPUs, and which slower.
+    """
+    found: dict[int, str] = {}
+    alone = [numa_id for numa_id, cpus in zip(ids, listed, strict=True) if not cpus]
+    if not alone:
+        return found
+    speeds = {
+        numa_id: first_number(tree.read(f"{NODE_FOLDER}/node{numa_id}/access0/initiators/read_bandwidth")) or 0
+        for numa_id in ids
+    }
+    tiers = {
+        numa_id: -int(name.removeprefix("memory_tier"))
+        for name in tree.names(_TIERS)
+        if name.removeprefix("memory_tier").isdigit()
+        for numa_id in bit_numbers(number_list(tree.read(f"{_TIERS}/{name}/nodelist")) or 0)
+    }
+    for fast in (tiers, speeds):
+        usual = max((fast[numa_id] for numa_id in ids if numa_id not in alone and fast.get(numa_id)), default=0)
+        for numa_id in alone:
+            if usual and fast.get(numa_id) not in {None, 0, usual}:
+                found[numa_id] = "hbm" if fast[numa_id] > usual else "far"
+    for name in tree.names(_NVIDIA_GPUS):
+        told = re.search(r"Node:\s*(\d{1,5})", tree.read(f"{_NVIDIA_GPUS}/{name}/numa_status") or "")
+        if told and int(told[1]) in alone:
+            found[int(told[1])] = "gpu"
+    return found
 
 
 _NODE_NAME: Final = re.compile(r"node(\d{1,5})")

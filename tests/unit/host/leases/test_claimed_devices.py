@@ -59,7 +59,7 @@ def test_a_claim_can_be_had_several_times_beside_other_claims_and_devices():
 
 def test_a_request_that_is_refused_for_its_claims_leaves_no_numa_node_to_others():
     """Its memory was set aside before, on one of two NUMA nodes that are used together."""
-    books = Ledger(replace(site((0, 1, 0)), machine=leasing.machine(nodes=3)), Limits(), OWNER)
+    books = Ledger(replace(site((0, 1, 0)), machine=leasing.machine(nodes=3), as_kubelet=True), Limits(), OWNER)
     keep(books, "claim", policy="restricted", devices={TWO: 1})
     assert keep(books, "wide", policy="best-effort", cpus=9, memory="1Gi").numa_nodes == (0, 1)
     with pytest.raises(AllocationError, match="cannot allocate all claims"):

@@ -526,7 +526,7 @@ def test_users_hear_nothing_of_other_users_names():
     """Neither where a part is in use nor where memory is."""
     books = ledger()
     keep(books, "a", BOB, part=PartOf(0, 4), memory="9Gi", name="secret")
-    for wishes in ({"part": PartOf(0, 4)}, {"memory": "20Gi", "policy": "restricted"}, {"cpus": 15}):
+    for wishes in ({"part": PartOf(0, 4)}, {"memory": "24Gi", "policy": "restricted"}, {"cpus": 15}):
         with pytest.raises(AllocationError) as refused:
             books.ask(asked("b", **wishes))
         assert "secret" not in str(refused.value)

@@ -16,10 +16,10 @@ import pytest
 import leasing
 from alignup.errors import AllocationError
 from alignup.host.leases.file import LeaseFile
-from alignup.host.leases.local_machine import reachable
 from alignup.host.leases.record import Waiter
 from alignup.host.leases.request import LeaseRequest, make_request
 from alignup.host.leases.source import FileSource
+from alignup.host.parts.usable import reachable
 from alignup.host.processes.identity import identify
 
 

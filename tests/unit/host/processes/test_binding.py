@@ -8,11 +8,9 @@ import threading
 
 import pytest
 
-import leasing
 from alignup.errors import AllocationError
-from alignup.host.leases import binding
-from alignup.host.leases.binding import bind, bind_memory, is_strict, memory_nodes, restore
-from alignup.host.leases.record import MemoryShare
+from alignup.host.processes import binding
+from alignup.host.processes.binding import bind, bind_memory, bind_threads, restore, set_memory
 from alignup.machine.cpuset import CPUSet
 
 
@@ -95,12 +93,45 @@ def test_memory_is_bound_or_preferred(calls):
     assert made == [(2, 0b1001), (1, 0b100), (5, 0b1001)]
 
 
-def test_old_kernels_prefer_the_lowest_node(calls):
-    """They know one preferred node only."""
+def test_old_kernels_prefer_the_first_node(calls):
+    """They know one preferred node only, and the first is the nearest."""
     made, fail = calls
     fail[5] = errno.EINVAL
     assert bind_memory((3, 1), strict=False) == ""
-    assert made == [(5, 0b1010), (1, 0b10)]
+    assert made == [(5, 0b1010), (1, 0b1000)]
+
+
+@pytest.mark.parametrize(
+    ("mode", "asked"), [("interleave", (3, 0b110)), ("weighted-interleave", (6, 0b110)), ("local", (4, 0))]
+)
+def test_memory_is_dealt_out_or_local(calls, mode, asked):
+    """The other modes of set_mempolicy(2)."""
+    made, _ = calls
+    assert set_memory((1, 2), mode) == ""
+    assert made == [asked]
+
+
+def test_threads_that_are_there_already_are_bound_too():
+    """And the calling one."""
+    go, done = threading.Event(), threading.Event()
+    found = {}
+
+    def work():
+        found["thread"] = threading.get_native_id()
+        done.set()
+        go.wait()
+
+    before = os.sched_getaffinity(0)
+    thread = threading.Thread(target=work)
+    thread.start()
+    done.wait()
+    try:
+        bind_threads(CPUSet([min(before)]))
+        assert os.sched_getaffinity(0) == os.sched_getaffinity(found["thread"]) == {min(before)}
+    finally:
+        bind_threads(CPUSet(before))
+        go.set()
+        thread.join()
 
 
 def test_what_is_not_permitted_is_said(calls):
@@ -143,33 +174,3 @@ def test_kernels_that_tell_no_policy(monkeypatch):
     """There is nothing to restore then."""
     monkeypatch.setattr(binding, "_call", lambda *_arguments: errno.EPERM)
     assert binding._memory_policy() is None
-
-
-SHARES = (MemoryShare(0, "memory", 0), MemoryShare(1, "memory", 5))
-
-
-@pytest.mark.parametrize(
-    ("policy", "strict"), [("none", False), ("best-effort", False), ("restricted", True), ("single-numa-node", True)]
-)
-def test_strict_policies_bind_strictly(policy, strict):
-    """Others prefer."""
-    assert is_strict(leasing.record(policy=policy)) is strict
-
-
-@pytest.mark.parametrize(
-    ("fields", "nodes"),
-    [
-        ({"cpus": CPUSet.parse("0"), "memory": SHARES, "policy": "none"}, (1,)),
-        ({"cpus": CPUSet.parse("0,4"), "policy": "restricted"}, (0, 1)),
-        ({"cpus": CPUSet.parse("0,4"), "policy": "none"}, ()),
-        ({}, ()),
-    ],
-)
-def test_memory_follows_what_was_asked_for_and_else_the_cpus(fields, nodes):
-    """Under policy none it follows nothing."""
-    assert memory_nodes(leasing.record(**fields), leasing.machine()) == nodes
-
-
-def test_nodes_without_memory_are_not_bound_to():
-    """The kernel would refuse."""
-    assert memory_nodes(leasing.record(cpus=CPUSet([0])), leasing.machine(memory=0)) == ()

@@ -1,36 +1,30 @@
-"""Binds the calling thread to a lease's CPUs and to the memory of its NUMA nodes, and back again, by system calls.
+"""Binds threads to CPUs and to the memory of NUMA nodes, and back again, by system calls.
 
-Children and programs that are executed inherit both. Which CPUs and memory a lease has is decided in
-`alignup.host.leases.lease_node`.
+Children and programs that are executed inherit both. Which CPUs and memory these are is decided by leases and parts.
 """
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import sys
-import threading
-from typing import TYPE_CHECKING, Final
+from _thread import get_native_id
 
 from alignup.errors import AllocationError, system_reason
 from alignup.machine.cpuset import CPUSet
 from alignup.records import Record
 from alignup.text.counting import named
 
+TYPE_CHECKING = False  # `typing` is slow to import
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from alignup.host.leases.record import LeaseRecord
-    from alignup.machine.machine import Machine
-
-_STRICT_POLICIES: Final = frozenset({"restricted", "single-numa-node"})
-_UNALIGNED: Final = "none"
+    from typing import Final
 
 _MPOL_PREFERRED: Final = 1
-_MPOL_BIND: Final = 2
 _MPOL_PREFERRED_MANY: Final = 5
 """Since Linux 5.15."""
+_MODES: Final = {"bind": 2, "interleave": 3, "local": 4, "preferred": _MPOL_PREFERRED_MANY, "weighted-interleave": 6}
+"""Of set_mempolicy(2)."""
 # (get_mempolicy, set_mempolicy) for 64-bit programs
 _GENERIC: Final = (236, 237)
 _NUMBERS: Final = {
@@ -57,27 +51,6 @@ class Binding(Record):
     """The memory policy's mode, with its flags, and bit set of nodes; None: it is not to be touched."""
 
 
-def is_strict(lease: LeaseRecord) -> bool:
-    """Return whether memory must come from the lease's nodes: under the policies that promise the same of CPUs."""
-    return lease.policy in _STRICT_POLICIES
-
-
-def memory_nodes(lease: LeaseRecord, machine: Machine) -> tuple[int, ...]:
-    """Return the kernel's ids of the nodes to bind memory to; none if the memory is not to be bound.
-
-    They are those of the memory that was asked for. Where none was, they are those of the CPUs, as far as
-    they have memory; under policy none there are none.
-    """
-    asked = {share.numa_node for share in lease.memory if share.size}
-    if asked:
-        return tuple(sorted(asked))
-    if lease.policy == _UNALIGNED:
-        return ()
-    cpus = int(lease.cpus)
-    nodes = zip(machine.numa_nodes, machine.node_cpus, strict=True)
-    return tuple(node.id for node, there in nodes if there & cpus and node.memory)
-
-
 def bind(cpus: CPUSet, numa_nodes: Iterable[int], *, strict: bool) -> tuple[Binding, str]:
     """Bind the calling thread to CPUs and to the memory of NUMA nodes.
 
@@ -93,7 +66,7 @@ def bind(cpus: CPUSet, numa_nodes: Iterable[int], *, strict: bool) -> tuple[Bind
         AllocationError: the kernel does not let the thread use these CPUs; nothing has changed.
     """
     nodes = tuple(numa_nodes)
-    thread = threading.get_native_id()
+    thread = get_native_id()
     earlier_cpus = frozenset(os.sched_getaffinity(0))
     bind_cpus(cpus)
     if not nodes:
@@ -115,7 +88,7 @@ def restore(binding: Binding) -> None:
         return
     except OSError as error:
         raise _refused(CPUSet(binding.cpus), error) from error
-    if binding.memory is not None and binding.thread == threading.get_native_id():
+    if binding.memory is not None and binding.thread == get_native_id():
         _set_memory_policy(*binding.memory)
 
 
@@ -133,23 +106,52 @@ def bind_cpus(cpus: CPUSet) -> None:
         raise _refused(cpus, error) from error
 
 
+def bind_threads(cpus: CPUSet) -> None:
+    """Bind all threads of this process to CPUs, those too that are started meanwhile.
+
+    Raises:
+        AllocationError: the kernel does not let them.
+    """
+    bind_cpus(cpus)
+    bound: set[str] = set()
+    while left := set(os.listdir("/proc/self/task")) - bound:  # noqa: PTH208  # pathlib is slow to import
+        for thread in left:
+            try:
+                os.sched_setaffinity(int(thread), cpus)
+            except ProcessLookupError:
+                pass  # it has ended
+            except OSError as error:
+                raise _refused(cpus, error) from error
+        bound |= left
+
+
 def bind_memory(numa_nodes: Iterable[int], *, strict: bool) -> str:
     """Bind the memory of the calling thread to NUMA nodes; return why that failed, an empty text if it did not.
 
     Args:
         numa_nodes: kernel ids, at least one.
-        strict: MPOL_BIND; else MPOL_PREFERRED, or MPOL_PREFERRED_MANY for several nodes. Kernels before
-            5.15 do not know the latter; the lowest node is preferred there.
+        strict: have memory from these nodes only; else from these first.
     """
-    nodes = sorted(numa_nodes)
-    mask = sum(1 << node for node in nodes)
-    mode = _MPOL_BIND if strict else _MPOL_PREFERRED if len(nodes) == 1 else _MPOL_PREFERRED_MANY
-    failed = _set_memory_policy(mode, mask)
-    if failed == errno.EINVAL and mode == _MPOL_PREFERRED_MANY:
+    return set_memory(numa_nodes, "bind" if strict else "preferred")
+
+
+def set_memory(numa_nodes: Iterable[int], mode: str) -> str:
+    """Set where the memory of the calling thread comes from; return why that failed, an empty text if it did not.
+
+    Args:
+        numa_nodes: kernel ids, the one to prefer first.
+        mode: `preferred`, for which kernels before 5.15 know one node only, the first one; `bind`, `interleave`,
+            `weighted-interleave` (since Linux 6.9), or `local`, for which nodes do not matter.
+    """
+    nodes = list(numa_nodes)
+    mask = 0 if mode == "local" else sum(1 << node for node in nodes)
+    number = _MPOL_PREFERRED if mode == "preferred" and len(nodes) == 1 else _MODES[mode]
+    failed = _set_memory_policy(number, mask)
+    if failed == errno.EINVAL and number == _MPOL_PREFERRED_MANY:
         failed = _set_memory_policy(_MPOL_PREFERRED, 1 << nodes[0])
     if not failed:
         return ""
-    return f"memory is not bound to {named('NUMA node', nodes, ',')}: {os.strerror(failed).lower()}"
+    return f"memory is not bound to {named('NUMA node', sorted(nodes), ',')}: {os.strerror(failed).lower()}"
 
 
 def _refused(cpus: CPUSet, error: OSError) -> AllocationError:
@@ -166,6 +168,8 @@ def _set_memory_policy(mode: int, mask: int) -> int:
     numbers = _system_calls()
     if numbers is None:
         return errno.ENOSYS
+    import ctypes  # noqa: PLC0415  # startup counts
+
     words = (ctypes.c_uint64 * _WORDS)(*(mask >> _WORD * i & (1 << _WORD) - 1 for i in range(_WORDS)))
     # the kernel takes one off the number of bits
     return _call(numbers[1], ctypes.c_long(mode), words if mask else None, ctypes.c_ulong(_WORDS * _WORD + 1))
@@ -176,6 +180,8 @@ def _memory_policy() -> tuple[int, int] | None:
     numbers = _system_calls()
     if numbers is None:
         return None
+    import ctypes  # noqa: PLC0415  # startup counts
+
     mode = ctypes.c_int(0)
     words = (ctypes.c_uint64 * _WORDS)()
     size = ctypes.c_ulong(_WORDS * _WORD + 1)
@@ -186,5 +192,7 @@ def _memory_policy() -> tuple[int, int] | None:
 
 def _call(number: int, *arguments: object) -> int:
     """Make a system call; return the error number, 0 if there was none."""
+    import ctypes  # noqa: PLC0415  # startup counts
+
     library = ctypes.CDLL(None, use_errno=True)
     return 0 if library.syscall(ctypes.c_long(number), *arguments) == 0 else ctypes.get_errno()

@@ -3,11 +3,13 @@
 The rule, in this order:
 
 1. Equal. Every part has as many cores as every other (or just the CPUs that were asked for), and as many
-   devices of each resource. Cores that are left over when they do not divide evenly are in no part.
-2. Whole cores. No core is in two parts, unless there are more parts than cores.
+   devices of each resource. Cores that are left over when they do not divide evenly are in no part. Where the cores
+   of a node are of several sizes, its parts get as many of each size as can be.
+2. Whole cores. No core is in two parts, unless there are more parts than cores, or whole cores have too few CPUs.
 3. Aligned. As many parts as possible lie on one NUMA node, devices included; they are spread so that the
    nodes' shares of work are as even as the nodes allow. A part that fits no node takes the fewest nodes
    that hold it, and of these the closest together.
+   Where L3 caches are to be kept together, the same holds for these, within the node.
 4. Near. A part has the devices closest to its nodes, sets that belong together first.
 5. Numbered. Ranks follow the devices' order in the inventory, or else the lowest CPU; so on a machine whose
    GPUs are numbered along the nodes, rank i has GPU i.
@@ -19,42 +21,27 @@ what is in use: equal machines are cut equally, so each rank can compute its par
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import AllocationError, InputError
-from alignup.machine.bits import bit_numbers, bit_set, overlapping, union
+from alignup.host.parts.part import Part
+from alignup.host.parts.usable import MemoryRule, distance, memory_shares
+from alignup.machine.bits import bit_numbers, bit_set, ids_of, overlapping, union
 from alignup.machine.cpuset import CPUSet
-from alignup.machine.device_inventory import decode_inventory
-from alignup.machine.load import load_machine
-from alignup.machine.loaded import LoadedMachine
-from alignup.machine.machine import Machine
-from alignup.providers.devices.inventory import PreferredSets
-from alignup.providers.devices.pairs import Choice, Pairing, read_pairs
 from alignup.records import Record, field
 from alignup.text.counting import counted
 
+TYPE_CHECKING = False  # `typing` is slow to import
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterable, Mapping, Sequence
+    from typing import Final
 
     from alignup.machine.device_inventory import Device
+    from alignup.machine.machine import Machine
+    from alignup.providers.devices.pairs import Choice, Pairing
 
 LAYOUTS: Final = ("numa", "socket", "l3", "core")
 _SAME_NODE: Final = 10
-_UNKNOWN_DISTANCE: Final = 20
-
-
-class Part(Record):
-    """One of the parts of a machine."""
-
-    rank: int
-    cpus: CPUSet
-    numa_nodes: tuple[int, ...]
-    """Kernel ids of the nodes that its CPUs are of, ascending."""
-    memory: tuple[tuple[int, int], ...] = ()
-    """(kernel node id, bytes): of each node's memory, as large a share as the part has of the CPUs given out there."""
-    devices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Ids by resource, in the order of the inventory."""
+_EVERYBODY: Final = MemoryRule()
 
 
 def split_machine(
@@ -67,6 +54,9 @@ def split_machine(
     preferred_sets: Mapping[str, Sequence[Sequence[str]]] | None = None,
     pair: Iterable[str | Sequence[str]] = (),
     layout: str = "",
+    same_l3: bool = False,
+    full_cores: bool = False,
+    memory: MemoryRule = _EVERYBODY,
 ) -> tuple[Part, ...]:
     """Return the parts of a machine, by rank; see the module for the rule.
 
@@ -82,10 +72,14 @@ def split_machine(
         layout: one of `LAYOUTS`, in place of the third and fifth rule: rank by rank, parts go to the next of the
             machine's NUMA nodes, sockets or L3 caches, around and around, as mpirun's `--map-by` has it; `core`: to the
             next cores.
+        same_l3: keep parts within one L3 cache where they fit, and make them fit where there are as many parts as
+            caches.
+        full_cores: refuse to split a core.
+        memory: which nodes' memory is shared out.
 
     Raises:
-        InputError: the machine has too few CPUs or devices, no such resource or layout, or there are parts that need
-            more than one of the places of the layout.
+        InputError: the machine has too few CPUs or devices, no such resource or layout, there are parts that need
+            more than one of the places of the layout, or a core would be split that may not be.
     """
     if parts < 1:
         raise InputError.at("the split", "at least one part", parts)
@@ -93,67 +87,38 @@ def split_machine(
         raise InputError.at("the split", "a number of whole CPUs for each part", cpus_per_part)
     machine = machine.disjoint()
     wanted = {resource: count for resource, count in sorted((devices or {}).items()) if count}
-    share = _share(machine, parts, cpus_per_part)
     there = {resource: (inventory or {}).get(resource, ()) for resource in wanted}
+    remaining = _Remaining(machine, wanted, there, preferred_sets or {}, same_l3=same_l3)
+    share = remaining.share(parts, cpus_per_part)
     _check_devices(parts, wanted, there)
-    remaining = _Remaining(machine, wanted, there, preferred_sets or {})
-    if share.by_cpu:
-        remaining.cores = [[1 << cpu for cpu in bit_numbers(union(cores))] for cores in remaining.cores]
-    if layout:
-        drafts = remaining.laid_out(layout, parts, share)
-    else:
-        drafts = [remaining.take(mask, share) for mask in _masks(remaining, parts, share)]
-    remaining.give_devices(drafts, Pairing(machine, read_pairs(pair, "--pair")) if pair else None)
+    drafts = remaining.laid_out(layout, parts, share) if layout else _drafts(remaining, parts, share)
+    cut = [draft.cpus for draft in drafts]
+    if full_cores:
+        cores = (core.bits for node in machine.numa_nodes for core in node.cores)
+        torn = CPUSet.from_int(union(core for core in cores if any(core & cpus not in {0, core} for cpus in cut)))
+        if torn:
+            size = f" of {cpus_per_part} CPUs" if cpus_per_part else ""
+            raise InputError(f"{parts} parts{size} are not whole cores: those of CPUs {torn} would be split")
+    remaining.give_devices(drafts, pair)
     if not layout:
         drafts.sort(key=lambda draft: (remaining.inventory_order(draft.devices), draft.cpus & -draft.cpus))
-    given = union(draft.cpus for draft in drafts)
-    return tuple(part_with(machine, rank, draft.cpus, draft.devices, given) for rank, draft in enumerate(drafts))
+    return parts_with(machine, [(draft.cpus, draft.devices) for draft in drafts], memory)
 
 
-def split(
-    machine: Machine | str | os.PathLike[str],
-    parts: int,
-    *,
-    cpus_per_part: int = 0,
-    devices: Mapping[str, int] | None = None,
-    inventory: Mapping[str, Sequence[Any]] | None = None,
-    preferred_sets: Mapping[str, Sequence[Sequence[str]]] | None = None,
-) -> list[Part]:
-    """Return equal, disjoint, aligned parts of a machine, by rank; the module has the rule.
-
-    >>> from alignup import split
-    >>> [str(part.cpus) for part in split("align-up-article", 2)]
-    ['0-3', '4-7']
-
-    Args:
-        machine: the machine, or what `read_machine` takes; the devices that it comes with are known then.
-        parts: how many.
-        cpus_per_part: how many CPUs each; 0: as many whole cores as there are for everybody.
-        devices: by resource, how many devices each.
-        inventory: by resource, the devices of the machine: `Device` records, or mappings with `id` and `numa`.
-        preferred_sets: by resource, ids of devices that belong together.
-
-    Raises:
-        InputError: the machine has too few CPUs or devices, a device is described wrongly, or there is no such machine.
-    """
-    loaded = LoadedMachine(machine) if isinstance(machine, Machine) else load_machine(str(machine))
-    known = loaded.devices if inventory is None else decode_inventory(inventory, loaded.machine)
-    sets = loaded.preferred_sets if preferred_sets is None and inventory is None else preferred_sets
-    made = split_machine(
-        loaded.machine, parts, cpus_per_part=cpus_per_part, devices=devices, inventory=known, preferred_sets=sets
-    )
-    return list(made)
+def shared_cores(machine: Machine, parts: Iterable[int]) -> CPUSet:
+    """Return the CPUs of the cores that are in several of some parts, each the bit set of its CPUs."""
+    given = list(parts)
+    cores = (core.bits for node in machine.numa_nodes for core in node.cores)
+    return CPUSet.from_int(union(core for core in cores if sum(bool(core & cpus) for cpus in given) > 1))
 
 
 class _Share(Record):
     """The numbers of cores and CPUs that each part gets."""
 
     cores: int
-    """Cores; CPUs if `by_cpu`."""
+    """Cores; CPUs where cores are split, so that each CPU counts as a core of its own."""
     cpus: int
     """CPUs to take of them; 0: all."""
-    by_cpu: bool
-    """True if cores are split, so that each CPU counts as a core of its own."""
 
 
 class _Draft(Record, frozen=False):
@@ -162,26 +127,6 @@ class _Draft(Record, frozen=False):
     mask: int
     cpus: int
     devices: dict[str, tuple[str, ...]] = field(default_factory=dict)
-
-
-def _share(machine: Machine, parts: int, cpus_per_part: int) -> _Share:
-    """Return how much each part gets.
-
-    Raises:
-        InputError: the machine has less.
-    """
-    sizes = sorted((len(core.cpus) for node in machine.numa_nodes for core in node.cores), reverse=True)
-    total = sum(sizes)
-    if parts * max(1, cpus_per_part) > total:
-        wish = f"{parts} parts of {max(1, cpus_per_part)} CPUs" if cpus_per_part else f"{parts} parts"
-        raise InputError(f"{wish} are too many for the {total} CPUs of the machine")
-    if not cpus_per_part:
-        by_cpu = parts > len(sizes)
-        return _Share((total if by_cpu else len(sizes)) // parts, 0, by_cpu)
-    cores = -(-cpus_per_part // sizes[-1])
-    if cores * parts <= len(sizes):
-        return _Share(cores, cpus_per_part, by_cpu=False)
-    return _Share(cpus_per_part, cpus_per_part, by_cpu=True)
 
 
 def _check_devices(parts: int, wanted: Mapping[str, int], inventory: Mapping[str, Sequence[Device]]) -> None:
@@ -198,6 +143,19 @@ def _check_devices(parts: int, wanted: Mapping[str, int], inventory: Mapping[str
             raise InputError(f"{parts} parts of {count} {resource} are too many for the {there} of the machine")
 
 
+def _dealt(cores: Sequence[int], count: int) -> set[int]:
+    """Return some of the cores: of each size in proportion, from the front; the larger ones where it is not even."""
+    by_size: dict[int, list[int]] = {}
+    for core in cores:
+        by_size.setdefault(core.bit_count(), []).append(core)
+    sizes = sorted(by_size, reverse=True)
+    even = {size: len(by_size[size]) * count // len(cores) for size in sizes}
+    left = count - sum(even.values())
+    for size in sorted(sizes, key=lambda size: -(len(by_size[size]) * count % len(cores)))[:left]:
+        even[size] += 1
+    return {core for size in sizes for core in by_size[size][: even[size]]}
+
+
 def _lowest(cpus: int, count: int) -> int:
     """Return the lowest of some CPUs: first threads where these are numbered first; all for a count of 0."""
     return bit_set(islice(bit_numbers(cpus), count or None))
@@ -212,11 +170,17 @@ class _Remaining:
         wanted: Mapping[str, int],
         inventory: Mapping[str, Sequence[Device]],
         preferred_sets: Mapping[str, Sequence[Sequence[str]]],
+        *,
+        same_l3: bool,
     ) -> None:
         self.machine = machine
         self.wanted = wanted
         self.cores = [[core.bits for core in node.cores] for node in machine.numa_nodes]
-        self._sets = {resource: PreferredSets(preferred_sets.get(resource, ())) for resource in wanted}
+        self.l3_of: dict[int, int | None] | None = None
+        """The L3 cache of each CPU; None: caches do not matter."""
+        if same_l3:
+            self.l3_of = {cpu: core.l3 for node in machine.numa_nodes for core in node.cores for cpu in core.cpus}
+        self._preferred_sets = preferred_sets
         self._places: dict[str, dict[str, int]] = {
             resource: {
                 device.id: bit_set(map(machine.position, device.numa_nodes or ()))
@@ -240,14 +204,56 @@ class _Remaining:
                 rooms[i] = min(rooms[i], (sum(mask >> i & 1 for mask in places) + anywhere) // count)
         return rooms
 
+    def share(self, parts: int, cpus_per_part: int) -> _Share:
+        """Return how much each part gets; cores that are too small for that, or not to be kept whole, are dealt with.
+
+        Raises:
+            InputError: the machine has less.
+        """
+        sizes = sorted((core.bit_count() for cores in self.cores for core in cores), reverse=True)
+        total = sum(sizes)
+        if parts * max(1, cpus_per_part) > total:
+            wish = f"{parts} parts of {max(1, cpus_per_part)} CPUs" if cpus_per_part else f"{parts} parts"
+            raise InputError(f"{wish} are too many for the {total} CPUs of the machine")
+        if not cpus_per_part and parts <= len(sizes):
+            cores = len(sizes) // parts
+            groups = [len(group) for own in self.cores for group in self.groups(own)]
+            if self.l3_of is not None and parts >= len(groups):
+                while sum(group // cores for group in groups) < parts:
+                    cores -= 1
+            return _Share(cores, 0)
+        for size in sorted(set(sizes), reverse=True) if cpus_per_part else ():
+            cores = -(-cpus_per_part // size)
+            if cores * parts <= sum(one >= size for one in sizes):
+                self.cores = [[core for core in own if core.bit_count() >= size] for own in self.cores]
+                return _Share(cores, cpus_per_part)
+        cpus = cpus_per_part or total // parts
+        # one CPU each is of a core of its own for as long as there are any; several are neighbours
+        joined = (lambda own: [union(own)]) if cpus == 1 else list
+        self.cores = [[1 << cpu for bits in joined(own) for cpu in bit_numbers(bits)] for own in self.cores]
+        return _Share(cpus, cpus_per_part)
+
+    def groups(self, cores: Sequence[int]) -> list[list[int]]:
+        """Return cores of a node by their L3 cache, in order; as one group where caches do not matter."""
+        groups: dict[int | None, list[int]] = {}
+        for core in cores:
+            cache = None if self.l3_of is None else self.l3_of[(core & -core).bit_length() - 1]
+            groups.setdefault(cache, []).append(core)
+        return list(groups.values())
+
     def take(self, mask: int, share: _Share) -> _Draft:
-        """Take the cores of a part, evenly from the front of each of its nodes."""
+        """Take the cores of a part from its nodes, from as few L3 caches as can be where these matter."""
         cpus = 0
         needed = share.cores
         for i in bit_numbers(mask):
-            taken, self.cores[i] = self.cores[i][:needed], self.cores[i][needed:]
-            needed -= len(taken)
-            cpus |= union(taken)
+            while needed and self.cores[i]:
+                # the smallest that has enough, or the largest
+                groups = self.groups(self.cores[i])
+                group = min(groups, key=lambda one: (len(one) < needed, abs(len(one) - needed)))  # now
+                taken = _dealt(group, min(needed, len(group)))
+                self.cores[i] = [core for core in self.cores[i] if core not in taken]
+                needed -= len(taken)
+                cpus |= union(taken)
         return _Draft(mask, _lowest(cpus, share.cpus))
 
     def laid_out(self, layout: str, parts: int, share: _Share) -> list[_Draft]:
@@ -259,7 +265,7 @@ class _Remaining:
         if layout not in LAYOUTS:
             raise InputError.at("--layout", f"one of {', '.join(LAYOUTS)}", layout)
         place_of = {
-            core.bits & -core.bits: {
+            1 << cpu: {
                 "numa": node,
                 "socket": core.socket,
                 # the cache itself, which may be none of the uncore caches of a kubelet
@@ -268,12 +274,11 @@ class _Remaining:
             }[layout]
             for node, own in enumerate(self.machine.numa_nodes)
             for core in own.cores
+            for cpu in core.cpus
         }
         rooms: dict[int, list[int]] = {}
-        place = 0
         for bits in (bits for cores in self.cores for bits in cores):
-            place = place_of.get(bits & -bits, place)  # where cores are split, their CPUs follow each other
-            rooms.setdefault(place, []).append(bits)
+            rooms.setdefault(place_of[bits & -bits], []).append(bits)
         needed = share.cores
         while needed > 1 and not share.cpus and sum(len(room) // needed for room in rooms.values()) < parts:
             needed -= 1
@@ -293,13 +298,16 @@ class _Remaining:
             drafts.append(_Draft(mask, _lowest(cpus, share.cpus)))
         return drafts
 
-    def give_devices(self, drafts: Sequence[_Draft], pairing: Pairing | None) -> None:
+    def give_devices(self, drafts: Sequence[_Draft], pair: Iterable[str | Sequence[str]]) -> None:
         """Give all parts their devices; pairs of parts on the same nodes are chosen at once, nearest in sum.
 
         Raises:
             InputError: pairs have to be on one PCIe root, and cannot be.
         """
-        if pairing is not None:
+        if pair:
+            from alignup.providers.devices.pairs import Pairing, read_pairs  # noqa: PLC0415  # startup counts
+
+            pairing = Pairing(self.machine, read_pairs(pair, "--pair"))
             for mask in dict.fromkeys(draft.mask for draft in drafts):
                 self._give_pairs(mask, [draft for draft in drafts if draft.mask == mask], pairing)
         for draft in drafts:
@@ -336,6 +344,8 @@ class _Remaining:
 
     def _choice(self, resource: str, mask: int, parts: int, owned: Mapping[str, int] | None) -> Choice:
         """Return the devices for some parts on nodes: those that must be taken, and those that may complete them."""
+        from alignup.providers.devices.pairs import Choice  # noqa: PLC0415  # startup counts
+
         known, wanted = self._devices[resource], self.wanted[resource] * parts
         if owned:
             return Choice([known[identity] for identity in owned], (), wanted)
@@ -360,8 +370,11 @@ class _Remaining:
         """Return `chosen` and as many of `near` as fit."""
         if len(chosen) + len(near) <= count:
             return chosen + near
-        together = set(self._sets[resource].preferred_allocation(near, [], count - len(chosen)))
-        joined = [ids for ids in self._sets[resource].sets if ids <= together]
+        from alignup.providers.devices.inventory import PreferredSets  # noqa: PLC0415  # startup counts
+
+        sets = PreferredSets(self._preferred_sets.get(resource, ()))
+        together = set(sets.preferred_allocation(near, [], count - len(chosen)))
+        joined = [ids for ids in sets.sets if ids <= together]
         # PreferredSets fills up in alphabetical order; here the other devices follow the order of the inventory
         first = [identity for identity in near if any(identity in ids for ids in joined)]
         return (chosen + first + [identity for identity in near if identity not in first])[:count]
@@ -384,31 +397,30 @@ class _Remaining:
         return tuple(self._order[resource][identity] for resource, ids in devices.items() for identity in ids)
 
 
-def _masks(remaining: _Remaining, parts: int, share: _Share) -> list[int]:
-    """Return the nodes of each part: first parts that fit into one node with devices, then without, then the others."""
-    room = [len(cores) for cores in remaining.cores]
-    whole = list(room)
-    masks: list[int] = []
-    for rooms in (remaining.local_parts(), [float("inf")] * len(room)):
-        left = [limit - masks.count(1 << i) for i, limit in enumerate(rooms)]
-        while len(masks) < parts:
-            fits = [i for i, cores in enumerate(room) if cores >= share.cores and left[i] >= 1]
-            if not fits:
-                break
-            # the node of which the largest share is left
-            best = max(fits, key=lambda i: (room[i] / whole[i], -i))
-            room[best] -= share.cores
-            left[best] -= 1
-            masks.append(1 << best)
-    while len(masks) < parts:
-        mask = _closest(remaining.machine, room, share.cores)
-        needed = share.cores
-        for i in bit_numbers(mask):
-            taken = min(room[i], needed)
-            room[i] -= taken
-            needed -= taken
-        masks.append(mask)
-    return masks
+def _drafts(remaining: _Remaining, parts: int, share: _Share) -> list[_Draft]:
+    """Take all parts: first those that fit into one node with devices, then without, then the others."""
+    whole = list(map(len, remaining.cores))
+    drafts: list[_Draft] = []
+    for rooms in (remaining.local_parts(), [float("inf")] * len(whole)):
+        left = [limit - sum(draft.mask == 1 << i for draft in drafts) for i, limit in enumerate(rooms)]
+        for within_one in (True, False) if remaining.l3_of else (False,):
+            while len(drafts) < parts:
+                fits = [
+                    i
+                    for i, cores in enumerate(remaining.cores)
+                    if left[i] >= 1
+                    and max(map(len, remaining.groups(cores) if within_one else [cores]), default=0) >= share.cores
+                ]
+                if not fits:
+                    break
+                # the node of which the largest share is left
+                best = max(fits, key=lambda i: (len(remaining.cores[i]) / whole[i], -i))
+                left[best] -= 1
+                drafts.append(remaining.take(1 << best, share))
+    while len(drafts) < parts:
+        room = list(map(len, remaining.cores))
+        drafts.append(remaining.take(_closest(remaining.machine, room, share.cores), share))
+    return drafts
 
 
 def _closest(machine: Machine, room: Sequence[int], needed: int) -> int:
@@ -443,29 +455,25 @@ def _largest(room: Sequence[int], nodes: Iterable[int], count: int) -> int:
     return sum(sorted((room[i] for i in nodes), reverse=True)[:count])
 
 
-def distance(machine: Machine, one: int, other: int) -> int:
-    """Return the distance between two positions; where none is known, all other nodes are equally far."""
-    row = machine.numa_nodes[one].distances
-    if row:
-        return row[other]
-    return _SAME_NODE if one == other else _UNKNOWN_DISTANCE
-
-
-def part_with(machine: Machine, rank: int, cpus: int, devices: Mapping[str, tuple[str, ...]], given: int) -> Part:
-    """Return the record of a part, with its share of the memory of the nodes that it has CPUs of.
+def parts_with(
+    machine: Machine, parts: Sequence[tuple[int, Mapping[str, tuple[str, ...]]]], memory: MemoryRule
+) -> tuple[Part, ...]:
+    """Return the records of parts, by rank, with their shares of the memory near them.
 
     Args:
         machine: the machine.
-        rank: of the part.
-        cpus: bit set of its CPUs.
-        devices: of the part, by resource.
-        given: bit set of the CPUs of all parts.
+        parts: of each, the bit set of its CPUs, and its devices by resource.
+        memory: which nodes' memory is shared out.
     """
-    nodes = []
-    memory = []
-    for node, own in zip(machine.numa_nodes, machine.node_cpus, strict=True):
-        mine = (own & cpus).bit_count()
-        if mine:
-            nodes.append(node.id)
-            memory.append((node.id, node.memory * mine // (own & given).bit_count()))
-    return Part(rank, CPUSet.from_int(cpus), tuple(nodes), tuple(memory), devices)
+    shares = memory_shares(machine, [cpus for cpus, _ in parts], memory)
+    return tuple(
+        Part(
+            rank,
+            CPUSet.from_int(cpus),
+            ids_of(overlapping(machine.node_cpus, cpus), machine.numa_node_ids),
+            share,
+            devices,
+            len(parts),
+        )
+        for rank, ((cpus, devices), share) in enumerate(zip(parts, shares, strict=True))
+    )

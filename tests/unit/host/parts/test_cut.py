@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import leasing
 from alignup import split
 from alignup.errors import InputError
-from alignup.host.parts import split_machine
+from alignup.host.parts.cut import shared_cores, split_machine
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device
 from alignup.machine.load import load_machine
@@ -83,14 +83,17 @@ def test_parts_of_a_size_have_as_many_cpus_on_cores_of_fewer():
     """On a machine whose first cores have two threads, and whose others have one."""
     cores = (Core((0, 1), 0), Core((2, 3), 0), *[Core((cpu,), 0) for cpu in range(4, 10)])
     machine = Machine((NumaNode(0, GI, cores),))
-    assert cpus(split(machine, 3, cpus_per_part=2)) == ["0-1", "4-5", "6-7"]
+    assert cpus(split(machine, 3, cpus_per_part=2)) == ["0-1", "2-3", "5-6"]
     assert [len(part.cpus) for part in split(machine, 4, cpus_per_part=2)] == [2] * 4
 
 
 def test_parts_that_need_all_cpus_cut_cores():
     """Where whole cores do not suffice, CPUs do."""
     parts = split(leasing.machine(nodes=1, cores=3), 2, cpus_per_part=3)
-    assert cpus(parts) == ["0-2", "3-5"]
+    assert cpus(parts) == ["0-1,3", "2,4-5"]
+    assert shared_cores(leasing.machine(nodes=1, cores=3), [int(part.cpus) for part in parts]) == {1, 4}
+    with pytest.raises(InputError, match="2 parts of 3 CPUs are not whole cores: those of CPUs 1,4"):
+        split(leasing.machine(nodes=1, cores=3), 2, cpus_per_part=3, full_cores=True)
 
 
 def test_small_parts_are_dealt_out_evenly():
@@ -138,6 +141,14 @@ def test_devices_that_belong_together_stay_together():
     assert [part.devices["x"] for part in parts] == [("d3", "d0"), ("d1", "d2")]
     (part,) = split(leasing.machine(nodes=1), 1, devices={"x": 3}, inventory=inventory)
     assert part.devices["x"] == ("d3", "d1", "d2")
+
+
+def test_parts_have_all_their_devices_where_one_of_a_pair_is_asked_for_more_often():
+    """Those that have no partner are dealt out too, equally."""
+    inventory = {name: [Device(f"{name}{i}", (0,)) for i in range(count)] for name, count in {"g": 2, "n": 6}.items()}
+    parts = split_machine(leasing.machine(nodes=1), 2, devices={"g": 1, "n": 3}, inventory=inventory, pair=["g,n"])
+    assert [len(part.devices["n"]) for part in parts] == [3, 3]
+    assert sorted(one for part in parts for one in part.devices["n"]) == [f"n{i}" for i in range(6)]
 
 
 def test_a_part_that_fits_no_node_takes_the_closest_two():
