@@ -66,9 +66,11 @@ def command(
     there = [answer_dict(node, pod, node.admission(pod)) | {"isThere": True} for pod in asked.there]
     say_what_is_ignored(loaded, asked.pods, source)
     answers: list[Answer] = []
+    faults: dict[str, dict[str, str]] = {}
     for pod in asked.pods:
         outcome = claims_on(node, pod)
         hints = hints_of(node, pod) if with_hints else None  # as they are before
+        faults[pod.uid] = fault_of(node, pod)
         answers.append((pod, node.admit(pod), hints, outcome))
     if not node.whole_verdict:
         for sentence in too_large(node, [pod for pod, admission, *_ in answers if admission]):
@@ -76,10 +78,20 @@ def command(
     if as_json:
         print_json(*there)
         for pod, admission, hints, outcome in answers:
-            print_json(answer_dict(node, pod, admission, hints) | claims_dict(outcome))
+            print_json(answer_dict(node, pod, admission, hints) | claims_dict(outcome) | faults[pod.uid])
     else:
         show(node, loaded.title, answers, asked.there)
     return 0 if all(admission.admitted for _, admission, *_ in answers) else 1
+
+
+def fault_of(node: Node, pod: Pod) -> dict[str, str]:
+    """Say on standard error which known fault the kubelet comes upon with a pod; return it as JSON has it, if any."""
+    from alignup.node.faults import known_faults
+
+    found = known_faults(node, pod)
+    for one in found:
+        complain(f"{pod.namespaced_name}: kubelet {node.config.version} {one.does}: {one.text}")
+    return {"kubelet": found[0].does} if found else {}
 
 
 def claims_on(node: Node, pod: Pod) -> ClaimsOutcome | None:
@@ -116,7 +128,7 @@ def compare(source: NodeSource, versions: tuple[KubeletVersion, ...], names: Seq
         pods = asked_pods(names, source, loaded).pods if pods is None else pods
         options.update(set_options(config.topology_manager_policy_options))
         options.update(set_options(config.cpu_manager_policy_options))
-        answers["pods"] = [answer_dict(node, pod, node.admit(pod)) for pod in pods]
+        answers["pods"] = [fault_of(node, pod) | answer_dict(node, pod, node.admit(pod)) for pod in pods]
     for version, answers in found.items():
         stages = {**release_of(version).cpu_options, **release_of(version).topology_options}
         answers["options"] = {name: stages.get(name) for name in sorted(options)}  # None: the release does not know it
@@ -172,6 +184,8 @@ def say_what_is_ignored(loaded: LoadedNode, pods: Sequence[Pod], source: NodeSou
     from alignup.kubernetes.kubelet_config import KubeletConfig
     from alignup.kubernetes.pod import POLICIES
 
+    if source.kubelet_node and loaded.node.whole_verdict and pods and loaded.node.node_object is None:
+        complain("no Node object (node.json): the node's labels and taints are not known, and not checked")
     asked = {resource for pod in pods for one in pod.all_containers for resource, count in one.devices if count}
     for resource in sorted(asked.difference(loaded.node.pools)):
         complain(f"{resource} is not on this machine; ignored, as a kubelet does{meant_words(resource, loaded)}")

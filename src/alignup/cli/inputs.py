@@ -14,7 +14,7 @@ import click
 
 from alignup.cli import options
 from alignup.cli.failures import complain
-from alignup.errors import InputError, system_errors
+from alignup.errors import InputError, errors_in, system_errors
 from alignup.records import Record
 from alignup.text.counting import counted, some_of
 
@@ -354,6 +354,7 @@ def load_described_node(source: NodeSource, version: KubeletVersion | None = Non
     from alignup.kubernetes.versions import NEWEST
     from alignup.machine.load import load_with_devices
     from alignup.node import Node, plugins_of
+    from alignup.node.restart import check_start
     from alignup.text.documents import TEXT_LIMIT
 
     loaded = load_with_devices(
@@ -372,6 +373,9 @@ def load_described_node(source: NodeSource, version: KubeletVersion | None = Non
         if config
         else KubeletConfig.from_dict(loaded.kubelet, version=release, reading=source.reading)
     )
+    if config and not source.lenient:
+        with errors_in(config):
+            check_start(loaded.machine, kubelet)
     node = Node(loaded.machine, kubelet, loaded.devices, plugins_of(loaded.preferred_sets))
     return LoadedNode(node, title_of(source.machine, node), loaded.pods)
 
@@ -481,6 +485,7 @@ def load_kubelet_node(root: str, source: NodeSource, version: KubeletVersion | N
     from alignup.kubelet.read import machine_of, make_node, read_records
     from alignup.machine.device_inventory import decode_inventory
     from alignup.machine.load import load_machine
+    from alignup.node.restart import check_start
 
     if source.reading != "kubelet":
         raise click.UsageError("--node is a kubelet's, which --reading documents does not go with")
@@ -493,6 +498,9 @@ def load_kubelet_node(root: str, source: NodeSource, version: KubeletVersion | N
     at = machine_of(files) if source.machine == HERE else load_machine(source.machine, source.node_name).machine
     given = source.inventory
     found = make_node(records, at, None if given is None else decode_inventory(read_mapping(given), at, given)).node
+    if source.config and not source.lenient:
+        with errors_in(source.config):
+            check_start(at, found.config)
     return LoadedNode(found, title_of(root, found), pod_list=files.read(PODS), claims=claims)
 
 

@@ -60,22 +60,39 @@ def node_limits(
 
 def _allocatable(machine: Machine, config: KubeletConfig) -> dict[str, int]:
     """Return what a kubelet reports as allocatable: what there is less what is reserved."""
-    reserve = config.node_reserve
-    total = sum(one.memory for one in machine.numa_nodes)
-    pages = machine.memory_by_type
-    memory = pages.pop("memory")
-    kept = reserve.amounts.get("memory", 0) + _eviction_memory(reserve.eviction_memory, total)
+    reserve, kept = config.node_reserve, node_reservation(machine, config)
     if config.memory_manager_policy == "Static":  # a kubelet does not start unless both are equal
-        by_node = [size for one in config.reserved_memory for kind, size in one.limits if kind == "memory"]
-        kept = max(kept, sum(by_node))
-    cpus = 1000 * len(config.reserved_system_cpus) or reserve.amounts.get("cpu", 0)
+        kept["memory"] = max(kept["memory"], reserved_by_type(config).get("memory", 0))
     per_core = reserve.pods_per_core * machine.cpu_count
     return {
-        "cpu": max(0, 1000 * machine.cpu_count - cpus),
-        **({"memory": max(0, memory - kept)} if machine.knows_memory else {}),
         "pods": min(reserve.max_pods, per_core) if per_core else reserve.max_pods,
-        **{name: max(0, size - reserve.amounts.get(name, 0)) for name, size in pages.items()},
+        **{name: max(0, size - kept.get(name, 0)) for name, size in node_capacity(machine).items()},
     }
+
+
+def node_capacity(machine: Machine) -> dict[str, int]:
+    """Return the CPU in thousandths and the bytes of each type that pods could have if nothing were reserved."""
+    amounts = {"cpu": 1000 * machine.cpu_count, **machine.memory_by_type}
+    if not machine.knows_memory:
+        del amounts["memory"]
+    return amounts
+
+
+def node_reservation(machine: Machine, config: KubeletConfig) -> dict[str, int]:
+    """Return what a kubelet keeps from pods (`GetNodeAllocatableReservation`): CPU in thousandths, else units."""
+    reserve = config.node_reserve
+    total = sum(one.memory for one in machine.numa_nodes)
+    memory = reserve.amounts.get("memory", 0) + _eviction_memory(reserve.eviction_memory, total)
+    cpus = 1000 * len(config.reserved_system_cpus) or reserve.amounts.get("cpu", 0)
+    return {**reserve.amounts, "cpu": cpus, "memory": memory}
+
+
+def reserved_by_type(config: KubeletConfig) -> dict[str, int]:
+    """Return the bytes of each type that `reservedMemory` reserves on all NUMA nodes."""
+    found: dict[str, int] = {}
+    for kind, size in (item for one in config.reserved_memory for item in one.limits):
+        found[kind] = found.get(kind, 0) + size
+    return found
 
 
 def _eviction_memory(threshold: str, total: int) -> int:

@@ -56,6 +56,8 @@ class Release(Record):
     """The patch that it was read from."""
     rules: frozenset[str]
     """The names of the rules that hold, see `docs/versions.md`."""
+    faults: frozenset[str]
+    """The names of known faults, see `docs/versions.md`: on these a kubelet hangs, panics or gives something twice."""
     checkpoints: Mapping[str, tuple[str, ...]]
     """By file, the versions that the kubelet reads; it writes the last one."""
     cpu_options: Mapping[str, str]
@@ -75,6 +77,7 @@ def release_of(version: KubeletVersion) -> Release:
     return Release(
         source=data["source"],
         rules=frozenset(data["rules"]),
+        faults=frozenset(data["faults"]),
         checkpoints={name: tuple(versions) for name, versions in data["checkpoints"].items()},
         cpu_options=data["cpuOptions"],
         topology_options=data["topologyOptions"],

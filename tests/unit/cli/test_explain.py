@@ -151,6 +151,7 @@ def test_memory_groups_and_shared_pools_are_told(tmp_path: Path) -> None:
                 "cpuManagerPolicy": "static",
                 "reservedSystemCPUs": "0",
                 "memoryManagerPolicy": "Static",
+                "systemReserved": {"memory": "924Mi"},
                 "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}],
             }
         )

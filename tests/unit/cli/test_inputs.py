@@ -122,7 +122,7 @@ def test_a_file_may_hold_a_whole_scenario(write) -> None:
 
 def test_a_configuration_must_fit_the_machine(write) -> None:
     config = write("config.json", {"cpuManagerPolicy": "static", "reservedSystemCPUs": "99"})
-    with pytest.raises(ConfigError, match=r"0-7.*'99'"):
+    with pytest.raises(ConfigError, match="reserved-cpus: 99 is not a subset of online-cpus: 0-7"):
         load_node(NodeSource(machine="align-up-article", config=config))
 
 

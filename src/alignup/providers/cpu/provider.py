@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Final
 from alignup.core.amounts.cpu_ledger import CpuLedger, CpuShortage
 from alignup.errors import AllocationError, ConfigError
 from alignup.kubernetes.versions import VersionProfile
+from alignup.machine.bits import union
 from alignup.machine.cpuset import CPUSet
-from alignup.providers.cpu.distribution import distribute
+from alignup.providers.cpu.distribution import distribute, never_ends
 from alignup.providers.cpu.topology import CpuTopology, cpu_capacity, cpu_topology
 from alignup.providers.pod_pool import check_shared_pool, empty_shared_pool
 from alignup.topology_manager.hints import HintList, TopologyHint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from alignup.kubernetes.kubelet_config import KubeletConfig
     from alignup.kubernetes.pod import Container, Pod
@@ -231,6 +232,39 @@ class CpuProvider:
                 found[container.name] = pool
         return {one.name: found.get(one.name, pool) for one in pod.all_containers}
 
+    def known_faults(self, pod: Pod, container: Container, affinity: TopologyHint) -> Iterator[tuple[str, CPUSet]]:
+        """Yield the faults of kubelets that `allocate` would come upon, by their names in `releases`, and CPUs."""
+        request = container.exclusive_cpus
+        held = self._held.get(pod.uid, {})
+        if not request or container.name in held:
+            return
+        if self._options.full_pcpus_only and self.ledger.check_whole_cores(request) is not None:
+            return  # it is refused before
+        capacity, reusable = self.ledger.capacity, self._reusable_by(pod.uid)
+        topology, mask = capacity.topology, affinity.affinity
+        free = self._free() | reusable
+        near = topology.node_sockets if self._options.align_by_socket else topology.node_cpus
+        aligned = 0 if mask is None else free & union(cpus for node, cpus in enumerate(near) if node in mask)
+        chosen = 0
+        for pool in (aligned, free):
+            left = pool & ~chosen
+            count = min(request - chosen.bit_count(), left.bit_count())
+            if not count:
+                continue
+            if self._options.distribute_cpus_across_numa and never_ends(
+                topology,
+                left,
+                count,
+                topology.cpus_per_core if self._options.full_pcpus_only else 1,
+                in_one_socket=self._options.align_by_socket and self._profile.distribution_prefers_one_socket,
+            ):
+                yield "distribution_never_ends", CPUSet()
+                return
+            taken = self._choose(left, count, 0)
+            if taken & ~left:
+                yield "cpus_given_twice", CPUSet.from_int(taken & ~left)
+            chosen |= taken & left
+
     def preview(self, pod: Pod, container: Container, affinity: TopologyHint) -> CPUSet | None:
         """Return the CPUs that `allocate` would give to the only container of a pod that is not known yet.
 
@@ -329,6 +363,19 @@ class CpuProvider:
         self.ledger.take_back(self.ledger.given)
         self.ledger.give(self.ledger.capacity.shareable & ~shared)
 
+    def inherit(self, other: CpuProvider) -> None:
+        """Take over what the state file of the kubelet before a restart says; `other` is as it was then.
+
+        Raises:
+            ConfigError: with these options and reserved CPUs a kubelet does not start on that state.
+        """
+        capacity, shared = self.ledger.capacity, other.shared_cpus
+        reserved = CPUSet.from_int(capacity.topology.cpus & ~capacity.allocatable)
+        fault = reserved_fault(reserved, shared, strict=self._options.strict_cpu_reservation)
+        if fault is not None or capacity.shareable != other.ledger.capacity.shareable:
+            raise ConfigError(fault[1] if fault else "the state has other CPUs than the machine less its reserved ones")
+        self.restore(other._held, int(shared), other._pod_cpus)
+
     def _free(self) -> int:
         return self.ledger.capacity.allocatable & ~self.ledger.given
 
@@ -390,6 +437,31 @@ def cpu_provider(machine: Machine, config: KubeletConfig) -> CpuProvider | None:
         return None
     reserved, options = reserved_by(config, machine), config.cpu_manager_policy_options
     return CpuProvider(machine, reserved, options, config.profile)
+
+
+def reserved_fault(reserved: CPUSet, shared: CPUSet, *, strict: bool) -> tuple[str, str] | None:
+    """Return why a kubelet does not start with these reserved CPUs: in words, and in its own (`validateState`).
+
+    Args:
+        reserved: the reserved CPUs.
+        shared: the shared pool that its state file has.
+        strict: whether the option strict-cpu-reservation is set.
+
+    Returns:
+        None if it starts.
+    """
+    inside = CPUSet(reserved & shared)
+    if strict and inside:
+        return (
+            f"CPUs {inside} are reserved and in the shared pool, which strict-cpu-reservation forbids",
+            f'some of strictly reserved cpus: "{inside}" are present in defaultCpuSet: "{shared}"',
+        )
+    if not strict and inside != reserved:
+        return (
+            f"CPUs {CPUSet(reserved - shared)} are reserved now, and were given to containers before",
+            f'not all reserved cpus: "{reserved}" are present in defaultCpuSet: "{shared}"',
+        )
+    return None
 
 
 def reserved_by(config: KubeletConfig, machine: Machine) -> int:

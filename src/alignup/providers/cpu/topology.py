@@ -74,10 +74,7 @@ def _read_topology(key: _CoresKey) -> CpuTopology:
     per_core = every.bit_count() // len(cores)
     per_socket = every.bit_count() // len(of_socket)
     core_groups = _groups({min(core.cpus): core.bits for core in cores}, whole=per_core)
-    of_l3: defaultdict[int, int] = defaultdict(int)
-    for core in cores:
-        of_l3[core.cache_group] |= core.bits
-    l3_groups = _groups(of_l3, core_groups)
+    l3_groups = _groups(cpus_by_cache(machine), core_groups)
     sockets_outer = len(of_node) > len(of_socket)
     if sockets_outer:
         inner = _groups(of_node, core_groups, l3_groups)
@@ -94,6 +91,14 @@ def _read_topology(key: _CoresKey) -> CpuTopology:
         cpus_per_core=per_core,
         cpus_per_l3_group=every.bit_count() // len(l3_groups),
     )
+
+
+def cpus_by_cache(machine: Machine) -> dict[int, int]:
+    """Return the CPUs of each group that the CPU manager takes for one L3 cache, as bit sets."""
+    found: defaultdict[int, int] = defaultdict(int)
+    for core in (core for node in machine.numa_nodes for core in node.cores):
+        found[core.cache_group] |= core.bits
+    return found
 
 
 def _groups(

@@ -257,6 +257,11 @@ class DeviceProvider:
             for name, resources in containers.items():
                 self._keep(uid, name, {resource: self._known(resource, ids) for resource, ids in resources.items()})
 
+    def inherit(self, other: DeviceProvider) -> None:
+        """Take over what the checkpoint of the kubelet before a restart says; `other` is as it was then."""
+        self.pools = {resource: pool.copy() for resource, pool in other.pools.items()}
+        self._pods = {uid: entry._replace(reusable={}) for uid, entry in other._pods.items()}
+
     def _pool(self, resource: str, devices: Sequence[Device], gone: Sequence[Device]) -> DevicePool:
         """Return a pool in which nothing is given."""
         ids, preference = self._machine.numa_node_ids, self._preferences.get(resource)

@@ -387,6 +387,18 @@ class MemoryProvider:
         self._pod_parts = {uid: dict(state.parts.get(uid, {})) for uid in self._pod_holdings}
         self._init_holdings = {}
 
+    def inherit(self, other: MemoryProvider) -> None:
+        """Take over what the state file of the kubelet before a restart says; `other` is as it was then.
+
+        Raises:
+            ConfigError: another amount is reserved now; a kubelet does not start on that state.
+        """
+        if self.allocatable != other.allocatable:
+            raise ConfigError("the state file has other amounts of memory than the machine less its reservations")
+        self.ledger = other.ledger.copy()
+        self._holdings, self._pods = other._holdings.copy(), other._pods.copy()
+        self._pod_holdings, self._pod_parts = other._pod_holdings.copy(), other._pod_parts.copy()
+
     def account(self, pod: Pod, container: Container | None) -> Accounts:
         """Return by type the bytes asked for, and those free on each NUMA node; see `HintProvider`."""
         return self._accounts(pod.uid, pod.memory if container is None else container.memory)
