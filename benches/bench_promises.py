@@ -30,6 +30,7 @@ ROUNDS = 15
 EMPTY = ("-c", "")
 STARTS = {
     "from alignup import Node": (("-c", "from alignup import Node"), 4.5),
+    "alignup.bind()": (("-c", "import alignup; alignup.bind(0, 1)"), 3),
     "alignup --version": (("-m", "alignup", "--version"), 2.5),
     "alignup admit": (("-m", "alignup", "admit", "--machine", "align-up-article"), 8),
 }

@@ -10,6 +10,8 @@ from alignup import explain
 from alignup.errors import AlignupError
 from alignup.machine.catalog import catalog_entries
 from alignup.node import Node
+from alignup.node.restart import restarted
+from alignup.records import replace
 from machines import machine_of
 
 GPU = "nvidia.com/gpu"
@@ -120,14 +122,20 @@ class Story:
         elif node.admit(step["admit"]):
             self.pods.append(step["admit"])
 
-    def confirms(self, attempt: dict[str, Any], manifest: dict[str, Any]) -> bool:
+    def confirms(self, attempt: dict[str, Any], manifest: dict[str, Any], after: str | None = None) -> bool:
         """Return whether the pod is admitted under a suggested change, replayed as the documentation says."""
-        assert attempt.keys() <= {"pod", "kubelet", "remove"}
-        assert attempt
+        assert len(attempt.keys() & {"pod", "kubelet", "remove", "excludeTopology"}) == len(attempt) == 1
         node = self.now()
-        if "kubelet" in attempt:
+        if after == "restart":
+            again = restarted(node, self.node(**attempt["kubelet"]).config)
+            assert not again.refused
+            node = again.node
+        elif "kubelet" in attempt:
             node = self.node(**attempt["kubelet"])
             assert all(node.admit(one).admitted for one in self.pods)
+        for resource in attempt.get("excludeTopology", ()):
+            devices = [replace(one, numa_nodes=None) for one in node.inventory[resource]]
+            node.devices.update(resource, devices)
         for uid in attempt.get("remove", ()):
             node.remove(uid)
         return node.admit(attempt.get("pod", manifest)).admitted

@@ -172,7 +172,7 @@ def answers(node):
         for device in pool.devices
         if device.healthy
     ]
-    allocatable = {"devices": devices, "cpu_ids": [str(cpu) for cpu in node.cpu.allocatable_cpus]}
+    allocatable = {"devices": devices, "cpu_ids": [str(cpu) for cpu in node.cpu.allocatable_cpus] if node.cpu else []}
     return {"pod_resources": listed}, allocatable
 
 
@@ -191,7 +191,8 @@ def write_node(root, node, manifests):
     """Write what a kubelet would have written beside the machine of `write_root`."""
     state = root / "var/lib/kubelet"
     (state / "cpu_manager_state").write_text(signed(cpu_document(node), "cpu"))
-    (state / "memory_manager_state").write_text(signed(memory_document(node), "memory"))
+    memory = memory_document(node) if node.memory else {"policyName": "None", "machineState": {}}
+    (state / "memory_manager_state").write_text(signed(memory, "memory"))
     if node.devices:
         path = state / "device-plugins/kubelet_internal_checkpoint"
         path.write_text(signed(device_document(node), "devices"))

@@ -12,8 +12,8 @@ import pytest
 from alignup.host.leases.file import LeaseFile
 from alignup.host.leases.local_machine import Site
 from alignup.host.leases.record import LeaseRecord, LeaseTable, MachineIdentity
-from alignup.host.leases.request import Claim
-from alignup.host.leases.source import acquire
+from alignup.host.leases.request import LeaseRequest
+from alignup.host.leases.source import FileSource
 from alignup.host.processes.identity import identify
 from alignup.machine.device_inventory import decode_inventory
 from alignup.machine.machine import Machine
@@ -86,4 +86,5 @@ class Placer:
         file = LeaseFile(Path(placing_folder().name) / "leases.json", pytest.fail)
         with file.change() as change:
             change.table = LeaseTable(self.site.identity, tuple(leases))
-        return acquire(file, self.site, Claim(self.request, holder, command=command, name=name))
+        request = LeaseRequest(self.request, holder, command=command, name=name)
+        return FileSource(file, lambda _: self.site).acquire(request).lease

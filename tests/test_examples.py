@@ -12,10 +12,12 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.request import Request, urlopen
 
 import pytest
 
+import alignup
 from alignup import Cluster
 from alignup.machine.cpuset import CPUSet
 
@@ -80,6 +82,34 @@ def test_ranks_are_on_parts_of_their_own(tmp_path, launcher, rank, size) -> None
     assert one
     assert other
     assert not set(one) & set(other)
+
+
+def snippet(title: str) -> dict:
+    """Run a file that the page about ranks shows, and return its names."""
+    page = (EXAMPLES.parent / "docs" / "questions" / "ranks.md").read_text("utf-8")
+    text = re.search(rf'^```py title="{re.escape(title)}"\n(.*?)^```$', page, re.DOTALL | re.MULTILINE)[1]
+    names: dict = {}
+    exec(compile(text, title, "exec"), names)  # noqa: S102  # that is what it is for
+    return names
+
+
+def test_workers_of_servers_bind_themselves_before_they_start(monkeypatch) -> None:
+    """With stand-ins for vLLM's worker and for the function that SGLang's schedulers run."""
+    called = []
+    monkeypatch.setattr(alignup, "bind", lambda *part, devices: called.append((*part, devices)))
+
+    class Worker:
+        local_rank = 3
+        parallel_config = SimpleNamespace(world_size=8)
+
+        def init_device(self) -> None:
+            called.append("vLLM starts")
+
+    snippet("bound_worker.py")["bound"](Worker)().init_device()
+    run = snippet("bound_sglang.py")["bound"](lambda *arguments: called.append(arguments[2:]))
+    run(SimpleNamespace(tp_size=8), None, 5, 2, None, "pipe")
+    gpu = {"nvidia.com/gpu": 1}
+    assert called == [(3, 8, gpu), "vLLM starts", (2, 8, gpu), (5, 2, None, "pipe")]
 
 
 def test_licences_are_aligned_with_cpus_and_run_out() -> None:

@@ -9,7 +9,7 @@ Public names are imported on first use, so that `import alignup` is fast:
     read_machine, read_pod, read_kubelet_node   these read them: from this machine, files, manifests, a kubelet
     Admission, ContainerAllocation          the result of admitting a pod, and the allocation of a container
     explain, Explanation, Suggestion        why a pod is admitted or refused, and what would help
-    split, Part                             equal parts of a machine, one for each rank
+    bind, split, Part                       equal parts of a machine, one for each rank, and a rank bound to its own
     draw, Drawing                           pictures and pages, for notebooks and files
     Cluster, Evaluation                     one pod evaluated on thousands of nodes
     plan_room, RoomPlan                     the fewest evictions after which waiting pods are admitted
@@ -20,8 +20,8 @@ Public names are imported on first use, so that `import alignup` is fast:
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # `typing` is slow to import
 if TYPE_CHECKING:
     from alignup.cluster import Cluster as Cluster
     from alignup.cluster import Evaluation as Evaluation
@@ -40,8 +40,9 @@ if TYPE_CHECKING:
     from alignup.explanations.why import explain as explain
     from alignup.host.leases.lease import Lease as Lease
     from alignup.host.leases.lease import lease as lease
-    from alignup.host.parts import Part as Part
-    from alignup.host.parts import split as split
+    from alignup.host.parts.part import Part as Part
+    from alignup.host.parts.ranks import bind as bind
+    from alignup.host.parts.ranks import split as split
     from alignup.kubelet.read import read_kubelet_node as read_kubelet_node
     from alignup.kubernetes.kubelet_config import KubeletConfig as KubeletConfig
     from alignup.kubernetes.manifest import read_pod as read_pod
@@ -94,7 +95,8 @@ _HOMES = {
         "machine.device_inventory": ("Device",),
         "machine.load": ("read_machine",),
         "machine.machine": ("Machine",),
-        "host.parts": ("Part", "split"),
+        "host.parts.part": ("Part",),
+        "host.parts.ranks": ("bind", "split"),
         "node": ("Node",),
         "pictures.drawing": ("Drawing", "draw"),
         "topology_manager.admission": ("Admission", "ContainerAllocation", "MemoryBlock"),

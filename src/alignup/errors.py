@@ -10,11 +10,12 @@ import reprlib
 import sys
 import warnings
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
 
+TYPE_CHECKING = False  # `typing` is slow to import
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
+    from typing import Final
 
 __all__ = [
     "AlignupError",

@@ -7,30 +7,36 @@ without what makes these slow to import: no code is compiled before the first re
 
 from __future__ import annotations
 
+from collections import namedtuple
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, NoReturn, Self, TypeVar, dataclass_transform
 
+TYPE_CHECKING = False  # `typing` is slow to import
 if TYPE_CHECKING:
     import dataclasses
     import inspect
     from collections.abc import Callable, Mapping
+    from typing import Any, ClassVar, Final, NoReturn, Self, TypeVar, dataclass_transform
+
+    _R = TypeVar("_R", bound="Record")
+else:
+
+    def dataclass_transform(**_options: object) -> Callable[[type], type]:
+        """Do what the one of `typing` does."""
+        return lambda kind: kind
+
 
 __all__ = ["Record", "field", "json_fields", "json_of", "replace"]
 
-_R = TypeVar("_R", bound="Record")
 _NONE: Final = object()
 """Stands for a default where there is none."""
 
 
-class _Field(NamedTuple):
-    """What is said about a field of a class, in the words of `dataclasses.field`."""
-
-    default: Any = _NONE
-    default_factory: Any = _NONE
-    init: bool = True
-    repr: bool = True
-    hash: bool | None = None
-    compare: bool = True
+_Field = namedtuple(  # noqa: PYI024  # see the imports
+    "_Field",
+    ["default", "default_factory", "init", "repr", "hash", "compare"],
+    defaults=[_NONE, _NONE, True, True, None, True],
+)
+"""What is said about a field of a class, in the words of `dataclasses.field`."""
 
 
 def field(**options: Any) -> Any:

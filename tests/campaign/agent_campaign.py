@@ -32,9 +32,10 @@ from alignup.host.agent.ownership import Ownership
 from alignup.host.leases.agent_client import AgentSource
 from alignup.host.leases.agent_messages import Ask, GiveBack, decode_reply, frame
 from alignup.host.leases.file import LeaseFile
-from alignup.host.leases.ledger import Ledger, Limits
+from alignup.host.leases.ledger import Ledger
 from alignup.host.leases.local_machine import load_site
-from alignup.host.leases.request import Claim, make_request
+from alignup.host.leases.request import LeaseRequest, make_request
+from alignup.host.leases.users import Limits
 from alignup.host.processes.cgroups import remove_cgroup
 from alignup.host.processes.identity import identify
 from fake_plugins import NIC, FakePlugin, report
@@ -119,7 +120,7 @@ def commands(campaign, seconds):
     me, took, source, end = identify(os.getpid()), [], campaign.source(), time.monotonic() + seconds
     while time.monotonic() < end:
         start = time.perf_counter()
-        lease = source.acquire(Claim(make_request(cpus=2), me, command="load", name="x")).lease
+        lease = source.acquire(LeaseRequest(make_request(cpus=2), me, command="load", name="x")).lease
         took.append(time.perf_counter() - start)
         source.give_back(lease)
     (campaign.folder / f"took-{INNOCENT}").write_text(json.dumps(took))
@@ -151,7 +152,7 @@ def in_process(campaign):
     for _ in range(5):
         start = time.perf_counter()
         for number in range(count):
-            ledger.keep(ledger.ask(Claim(request, me, command="load", name="x", id=str(number), uid=0)).id)
+            ledger.keep(ledger.ask(LeaseRequest(request, me, command="load", name="x", id=str(number), uid=0)).id)
             ledger.free(str(number))
             ledger.take_entries()
         best = min(best, time.perf_counter() - start)
@@ -315,9 +316,9 @@ def claiming(campaign, number, seconds, plugins):
         wishes = {"cpus": chance.randrange(1, 60), "memory": chance.choice([0, 1 << 30])}
         if plugins and chance.random() < 0.3:
             wishes["devices"] = {NIC: chance.randrange(1, 4)}
-        claim = Claim(make_request(**wishes), me, command="campaign", name=f"c{number}")
+        request = LeaseRequest(make_request(**wishes), me, command="campaign", name=f"c{number}")
         try:
-            lease = source.acquire(claim, chance.choice([None, 2.0])).lease
+            lease = source.acquire(request, chance.choice([None, 2.0])).lease
         except AllocationError:
             time.sleep(0.01)
             continue
@@ -357,9 +358,9 @@ def all_free(campaign):
         time.sleep(0.05)
     if left:
         campaign.wrong(f"leaked: {left}")
-    claim = Claim(make_request(cpus=224), identify(os.getpid()), command="", name="all")
+    request = LeaseRequest(make_request(cpus=224), identify(os.getpid()), command="", name="all")
     try:
-        source.give_back(source.acquire(claim, 10.0).lease)
+        source.give_back(source.acquire(request, 10.0).lease)
     except AlignupError as error:
         campaign.wrong(f"not all can be had at the end: {error}")
 
@@ -377,9 +378,11 @@ def commanding(campaign, seconds):
     while time.monotonic() < end:
         go, said = os.pipe(), os.pipe()
         command, keeper = forked(leaving_a_daemon, go, said), forked(time.sleep, LONG)
-        claim = Claim(make_request(cpus=1), identify(command), command="daemon", name="d", keeper=identify(keeper))
+        request = LeaseRequest(
+            make_request(cpus=1), identify(command), command="daemon", name="d", keeper=identify(keeper)
+        )
         try:
-            lease = source.acquire(claim, 5.0).lease
+            lease = source.acquire(request, 5.0).lease
         except AllocationError:
             lease = None
         os.write(go[1], b"x")

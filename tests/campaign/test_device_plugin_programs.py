@@ -19,7 +19,7 @@ import leasing
 from agents import LONG, client, eventually, running_agent
 from alignup.errors import AlignupError
 from alignup.host.device_plugins.plugins import DevicePlugins
-from alignup.host.leases.request import Claim, make_request
+from alignup.host.leases.request import LeaseRequest, make_request
 from alignup.host.processes.identity import identify
 from alignup.kubernetes.pod import Container, Pod
 from alignup.machine.device_inventory import Device
@@ -138,11 +138,11 @@ def test_an_agent_gives_the_devices_of_the_sample_plugin(folder):
     )
     with running_agent(folder, device_plugins=sockets), program(*words, PLUGIN_SOCK_DIR=f"{KUBELET}/"):
         source = client(folder)
-        claim = Claim(make_request(devices={SAMPLE: 1}), identify(os.getpid()), command="", name="x")
+        request = LeaseRequest(make_request(devices={SAMPLE: 1}), identify(os.getpid()), command="", name="x")
         end = time.monotonic() + LONG
         while True:
             try:
-                grant = source.acquire(claim, LONG)
+                grant = source.acquire(request, LONG)
                 break
             except AlignupError:
                 assert time.monotonic() < end

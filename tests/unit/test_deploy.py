@@ -21,7 +21,7 @@ import yaml
 from alignup.cli.program import program
 from alignup.control_plane.api_server.api_client import TOPOLOGIES
 from alignup.control_plane.api_server.leader import LEADER
-from alignup.control_plane.serving import tls_context
+from alignup.control_plane.serving import GRACE, tls_context
 from alignup.text.documents import read_documents
 from alignup.version import VERSION
 
@@ -46,7 +46,8 @@ CONTAINERS = [one for found in WORKLOADS for one in found["spec"]["template"]["s
 
 
 def test_every_manifest_is_in_the_kustomization() -> None:
-    others = {"alerts.yaml", "certificates.yaml", "krew.yaml", "kustomization.yaml", "scheduler-configuration.yaml"}
+    others = {"alerts.yaml", "certificates.yaml", "krew.yaml", "kustomization.yaml", "monitors.yaml"}
+    others |= {"scheduler-configuration.yaml"}
     assert {path.name for path in DEPLOY.glob("*.yaml")} - others == set(MANIFESTS)
 
 
@@ -82,6 +83,70 @@ def test_selectors_accounts_and_volumes_fit_together(workload) -> None:
     volumes = {one["name"] for one in template["spec"].get("volumes", ())}
     mounts = {one["name"] for found in template["spec"]["containers"] for one in found.get("volumeMounts", ())}
     assert mounts == volumes
+
+
+def labels_of(workload: dict[str, Any]) -> dict[str, str]:
+    found: dict[str, str] = workload["spec"]["template"]["metadata"]["labels"]
+    return found
+
+
+@pytest.mark.parametrize("container", [one for one in CONTAINERS if "ports" in one], ids=lambda one: one["name"])
+def test_what_serves_is_probed_by_a_path_that_it_serves(container) -> None:
+    """A process that starts is given longer than the cluster takes to be listed; one that hangs is started again."""
+    ports = {one["name"] for one in container["ports"]}
+    probes = [container[f"{kind}Probe"] for kind in ("startup", "readiness", "liveness")]
+    assert {(one["httpGet"]["path"], one["httpGet"]["scheme"]) for one in probes} == {("/healthz", "HTTPS")}
+    assert {one["httpGet"]["port"] for one in probes} <= ports
+    startup, _, liveness = (one["periodSeconds"] * one.get("failureThreshold", 3) for one in probes)
+    assert startup >= 300 > liveness >= 60
+
+
+def test_of_several_pods_one_stays_while_nodes_are_drained() -> None:
+    several = [one for one in WORKLOADS if one["spec"].get("replicas", 1) > 1]
+    budgets = {one["metadata"]["namespace"]: one["spec"] for one in of_kind("PodDisruptionBudget")}
+    assert budgets.keys() == {one["metadata"]["namespace"] for one in several}
+    for one in several:
+        budget = budgets[one["metadata"]["namespace"]]
+        assert budget["selector"]["matchLabels"] == labels_of(one)
+        assert 0 < budget["maxUnavailable"] < one["spec"]["replicas"]
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda one: one["metadata"]["name"])
+def test_every_program_has_a_priority_requests_a_limit_and_a_policy_of_its_network(workload) -> None:
+    spec = workload["spec"]["template"]["spec"]
+    known = {one["metadata"]["name"] for one in of_kind("PriorityClass")}
+    assert spec["priorityClassName"] in known | {"system-node-critical", "system-cluster-critical"}
+    for container in spec["containers"]:
+        least, most = (mebibytes(container["resources"][kind]["memory"]) for kind in ("requests", "limits"))
+        assert 100 < least < most
+        served = [one["name"] for one in container.get("ports", ())]
+        (policy,) = (
+            one["spec"]
+            for one in of_kind("NetworkPolicy")
+            if one["metadata"]["namespace"] == workload["metadata"]["namespace"]
+        )
+        assert policy["podSelector"] == {}
+        assert policy["policyTypes"] == ["Ingress", "Egress"]
+        assert [port["port"] for rule in policy.get("ingress", ()) for port in rule["ports"]] == served
+        assert policy["egress"] == [{"ports": [{"port": 443}, {"port": 6443}]}]
+    assert spec.get("terminationGracePeriodSeconds", 30) > GRACE
+
+
+def mebibytes(text: str) -> int:
+    return int(text[:-2]) * {"Mi": 1, "Gi": 1024}[text[-2:]]
+
+
+def test_prometheus_finds_the_pods_and_their_port() -> None:
+    (monitor,) = documents("monitors.yaml")
+    (extender,) = (one for one in WORKLOADS if one["metadata"]["name"] == monitor["metadata"]["name"])
+    assert monitor["metadata"]["namespace"] == extender["metadata"]["namespace"]
+    assert monitor["spec"]["selector"]["matchLabels"] == labels_of(extender)
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    (container,) = extender["spec"]["template"]["spec"]["containers"]
+    assert endpoint["port"] in {one["name"] for one in container["ports"]}
+    assert (endpoint["scheme"], endpoint["path"]) == ("https", "/metrics")
+    (volume,) = extender["spec"]["template"]["spec"]["volumes"]
+    assert endpoint["tlsConfig"]["ca"]["secret"]["name"] == volume["secret"]["secretName"]
 
 
 def test_every_account_is_bound_to_its_role() -> None:

@@ -40,7 +40,9 @@ cdef class TopologyHint:
 
     __match_args__ = ("affinity", "preferred")
 
-    def __init__(self, BitMask affinity, bint preferred):
+    def __init__(self, BitMask affinity, preferred):
+        if preferred is not True and preferred is not False and preferred not in (0, 1):  # as numpy's
+            raise TypeError(f"expected True or False for preferred, got {preferred!r:.80}")
         self.affinity = affinity
         self.preferred = preferred
         self.exact = True

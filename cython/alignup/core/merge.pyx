@@ -39,8 +39,8 @@ cdef tuple checked_rows(int numa_nodes, object distances):
         raise ValueError(f"expected {numa_nodes} rows of {numa_nodes} distances, got rows of {lengths}")
     for row in rows:
         for distance in row:
-            if abs(distance) > MOST_DISTANCE:
-                raise ValueError(f"expected distances of at most {MOST_DISTANCE}, got {distance}")
+            if not 0 <= distance <= MOST_DISTANCE:
+                raise ValueError(f"expected distances of 0 to {MOST_DISTANCE}, got {distance}")
     return rows
 
 
@@ -193,11 +193,15 @@ cdef class Merger:
     cdef int64_t sums[NARROW_MASKS]
     cdef int64_t* distances         # 64 x 64, beyond 8 nodes only: most nodes have few, and there are many nodes
 
-    def __init__(self, int numa_nodes, distances=None, *, bint as_written=False):
+    def __init__(self, numa_nodes, distances=None, *, bint as_written=False):
         cdef int row, column, mask
         cdef tuple rows = None
         if self.numa_nodes:
             raise TypeError("a Merger cannot be changed: make another")
+        try:
+            numa_nodes = as_whole(numa_nodes)
+        except TypeError:
+            raise TypeError(f"expected 1 to 64 NUMA nodes, got {numa_nodes!r:.80}") from None
         if not 1 <= numa_nodes <= 64:
             raise ValueError(f"expected 1 to 64 NUMA nodes, got {numa_nodes}")
         if distances is not None:
@@ -213,10 +217,10 @@ cdef class Merger:
         if numa_nodes > NARROW_NODES:
             self.distances = table_of(rows)
             return
-        for mask in range(1 << numa_nodes):
+        for mask in range(1 << self.numa_nodes):
             self.sums[mask] = 0
-            for row in range(numa_nodes):
-                for column in range(numa_nodes):
+            for row in range(self.numa_nodes):
+                for column in range(self.numa_nodes):
                     if mask >> row & 1 and mask >> column & 1:
                         self.sums[mask] += self.rows[row][column]
 

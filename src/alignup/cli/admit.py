@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from alignup.kubernetes.versions import KubeletVersion
     from alignup.node import Node
     from alignup.replay.scenario import Hints
-    from alignup.topology_manager.admission import Admission, ContainerAllocation
+    from alignup.topology_manager.admission import Admission
 
-    Answer = tuple[Pod, Admission, Hints | None]
+    Answer = tuple[Pod, Admission, Hints | None, ClaimsOutcome | None]
 
 
 @options.subcommand("admit", "0 if every pod is admitted; 1 if one is refused")
@@ -54,33 +54,44 @@ def command(
     pods of a catalog machine are admitted. `-` reads standard input.
     """
     if resizes:
-        return resize(source, versions, pods, with_hints=with_hints, as_json=as_json)
+        if with_hints or len(versions) > 1:
+            raise click.UsageError("--resize goes with one version, and without --hints")
+        return resize(source, versions, pods, as_json=as_json)
     if len(versions) > 1:
         if with_hints:
             raise click.UsageError("--hints goes with one version only")
-        if "-" in (source.config, source.inventory):
-            raise click.UsageError("several versions read every file anew, and standard input is read only once")
         return 0 if compare(source, versions, pods, as_json=as_json) else 1
     loaded = load_node(source, versions[0] if versions else None)
     node, asked = loaded.node, asked_pods(pods, source, loaded)
     there = [answer_dict(node, pod, node.admission(pod)) | {"isThere": True} for pod in asked.there]
     say_what_is_ignored(loaded, asked.pods, source)
     answers: list[Answer] = []
-    outcomes: dict[str, ClaimsOutcome | None] = {}
+    faults: dict[str, dict[str, str]] = {}
     for pod in asked.pods:
-        outcomes[pod.uid] = claims_on(node, pod)
+        outcome = claims_on(node, pod)
         hints = hints_of(node, pod) if with_hints else None  # as they are before
-        answers.append((pod, node.admit(pod), hints))
+        faults[pod.uid] = fault_of(node, pod)
+        answers.append((pod, node.admit(pod), hints, outcome))
     if not node.whole_verdict:
-        for sentence in too_large(node, [pod for pod, admission, _ in answers if admission]):
+        for sentence in too_large(node, [pod for pod, admission, *_ in answers if admission]):
             complain(sentence)
     if as_json:
         print_json(*there)
-        for pod, admission, hints in answers:
-            print_json(answer_dict(node, pod, admission, hints) | claims_dict(outcomes.get(pod.uid)))
+        for pod, admission, hints, outcome in answers:
+            print_json(answer_dict(node, pod, admission, hints) | claims_dict(outcome) | faults[pod.uid])
     else:
-        show(node, loaded.title, answers, asked.there, outcomes)
-    return 0 if all(admission.admitted for _, admission, _ in answers) else 1
+        show(node, loaded.title, answers, asked.there)
+    return 0 if all(admission.admitted for _, admission, *_ in answers) else 1
+
+
+def fault_of(node: Node, pod: Pod) -> dict[str, str]:
+    """Say on standard error which known fault the kubelet comes upon with a pod; return it as JSON has it, if any."""
+    from alignup.node.faults import known_faults
+
+    found = known_faults(node, pod)
+    for one in found:
+        complain(f"{pod.namespaced_name}: kubelet {node.config.version} {one.does}: {one.text}")
+    return {"kubelet": found[0].does} if found else {}
 
 
 def claims_on(node: Node, pod: Pod) -> ClaimsOutcome | None:
@@ -102,6 +113,8 @@ def compare(source: NodeSource, versions: tuple[KubeletVersion, ...], names: Seq
     from alignup.kubernetes.policy_options import set_options
     from alignup.kubernetes.versions import release_of
 
+    if "-" in (source.config, source.inventory):
+        raise click.UsageError("several versions read every file anew, and standard input is read only once")
     found: dict[KubeletVersion, dict[str, Any]] = {one: {"kubeletVersion": str(one)} for one in versions}
     pods: Sequence[Pod] | None = None
     options: set[str] = set()
@@ -115,7 +128,7 @@ def compare(source: NodeSource, versions: tuple[KubeletVersion, ...], names: Seq
         pods = asked_pods(names, source, loaded).pods if pods is None else pods
         options.update(set_options(config.topology_manager_policy_options))
         options.update(set_options(config.cpu_manager_policy_options))
-        answers["pods"] = [answer_dict(node, pod, node.admit(pod)) for pod in pods]
+        answers["pods"] = [fault_of(node, pod) | answer_dict(node, pod, node.admit(pod)) for pod in pods]
     for version, answers in found.items():
         stages = {**release_of(version).cpu_options, **release_of(version).topology_options}
         answers["options"] = {name: stages.get(name) for name in sorted(options)}  # None: the release does not know it
@@ -142,14 +155,10 @@ def show_comparison(found: Mapping[KubeletVersion, dict[str, Any]], pods: Sequen
         click.echo("\n".join(difference_lines(pod.namespaced_name, texts)))
 
 
-def resize(
-    source: NodeSource, versions: Sequence[KubeletVersion], names: Sequence[str], *, with_hints: bool, as_json: bool
-) -> int:
+def resize(source: NodeSource, versions: Sequence[KubeletVersion], names: Sequence[str], *, as_json: bool) -> int:
     """Resize pods one after the other, print the kubelet's answers, and return the exit status."""
     from alignup.replay.scenario import resized
 
-    if with_hints or len(versions) > 1:
-        raise click.UsageError("--resize goes with one version, and without --hints")
     loaded = load_node(source, versions[0] if versions else None)
     node, console = loaded.node, make_console()
     done = []
@@ -175,6 +184,8 @@ def say_what_is_ignored(loaded: LoadedNode, pods: Sequence[Pod], source: NodeSou
     from alignup.kubernetes.kubelet_config import KubeletConfig
     from alignup.kubernetes.pod import POLICIES
 
+    if source.kubelet_node and loaded.node.whole_verdict and pods and loaded.node.node_object is None:
+        complain("no Node object (node.json): the node's labels and taints are not known, and not checked")
     asked = {resource for pod in pods for one in pod.all_containers for resource, count in one.devices if count}
     for resource in sorted(asked.difference(loaded.node.pools)):
         complain(f"{resource} is not on this machine; ignored, as a kubelet does{meant_words(resource, loaded)}")
@@ -207,10 +218,8 @@ def too_large(node: Node, pods: Sequence[Pod]) -> Iterator[str]:
         asked = requests_of(pod)
         if short := [name for name in words if asked.get(name, 0) > there[name]]:
             amounts = " and ".join(f"{words[name](asked[name])} {name} of {words[name](there[name])}" for name in short)
-            yield (
-                f"{pod.namespaced_name} requests {amounts}: a kubelet refuses it, but --managers-only leaves out "
-                "that check"
-            )
+            verdict = "a kubelet refuses it, but --managers-only leaves out that check"
+            yield f"{pod.namespaced_name} requests {amounts}: {verdict}"
 
 
 def answer_dict(node: Node, pod: Pod, admission: Admission, hints: Hints | None = None) -> dict[str, Any]:
@@ -230,28 +239,22 @@ def answer_dict(node: Node, pod: Pod, admission: Admission, hints: Hints | None 
     return with_hints_of(answer, hints or {}, node.machine.numa_node_ids)
 
 
-def show(
-    node: Node,
-    title: str,
-    answers: Sequence[Answer],
-    there: Sequence[Pod],
-    outcomes: Mapping[str, ClaimsOutcome | None],
-) -> None:
+def show(node: Node, title: str, answers: Sequence[Answer], there: Sequence[Pod]) -> None:
     """Print what a person reads at a glance; refusals of pods that differ only in their names once."""
     console = make_console()
     console.print(safe(title))
     if there:
-        table = Table("on the node already", "CPUs", "memory", "devices")
-        for pod in there:
-            for name, got in node.admission(pod).containers.items():
-                _, _, _, *held = container_row(node, name, got)
-                table.add_row(safe(f"{pod.namespaced_name}/{name}"), *held)
-        print_whole(console, table, below=True)
+        rows = (
+            (f"{pod.namespaced_name}/{name}", *held)
+            for pod in there
+            for name, _, _, *held in container_rows(node, node.admission(pod))
+        )
+        print_whole(console, Table("on the node already", "CPUs", "memory", "devices", rows=rows), below=True)
     for same in runs(answers, same_refusal):
-        pod, admission, hints = same[0]
+        pod, admission, hints, outcome = same[0]
         console.print()
         show_pod(console, node, pod, admission)
-        if (outcome := outcomes.get(pod.uid)) is not None:
+        if outcome is not None:
             from alignup.cli.claims import outcome_lines  # startup counts
 
             for line in outcome_lines(outcome):
@@ -260,7 +263,6 @@ def show(
             more = counted(len(same) - 1, "more pod")
             console.print(f"  and {more} alike: {safe(same[1][0].name)} to {safe(same[-1][0].name)}")
         if hints is not None:
-            console.print()
             show_hints(console, hints, node.machine.numa_node_ids)
     if node.shared_cpus is not None:
         console.print(f"\nshared pool: CPUs {node.shared_cpus}")
@@ -268,10 +270,8 @@ def show(
 
 def show_containers(console: Console, node: Node, admission: Admission) -> None:
     """Print what each container has."""
-    table = Table("container", "NUMA nodes", "preferred", "CPUs", "memory", "devices")
-    for name, got in admission.containers.items():
-        table.add_row(*container_row(node, name, got))
-    print_whole(console, table)
+    headings = ("container", "NUMA nodes", "preferred", "CPUs", "memory", "devices")
+    print_whole(console, Table(*headings, rows=container_rows(node, admission)))
 
 
 def show_pod(console: Console, node: Node, pod: Pod, admission: Admission) -> None:
@@ -291,9 +291,11 @@ def show_pod(console: Console, node: Node, pod: Pod, admission: Admission) -> No
         console.print(f"  {safe(line)}")
 
 
-def same_refusal(one: tuple[Pod, Admission, object], other: tuple[Pod, Admission, object]) -> bool:
+def same_refusal(
+    one: tuple[Pod, Admission, *tuple[object, ...]], other: tuple[Pod, Admission, *tuple[object, ...]]
+) -> bool:
     """Return whether two pods that differ in their names only are refused for the same words."""
-    (pod, first, _), (other_pod, second, _) = one, other
+    (pod, first, *_), (other_pod, second, *_) = one, other
     return (
         not (first or second)
         and (first.reason, first.message) == (second.reason, second.message)
@@ -316,11 +318,12 @@ def sharing_lines(node: Node, pod: Pod) -> Iterator[str]:
             yield f"{', '.join(containers)} in the shared pool: {reason}"
 
 
-def container_row(node: Node, name: str, got: ContainerAllocation) -> tuple[str, ...]:
-    """Return the cells of one container."""
+def container_rows(node: Node, admission: Admission) -> Iterator[tuple[str, ...]]:
+    """Yield the cells of each container."""
     from alignup.node.holdings import allocation_cells
 
-    return tuple(map(safe, (name, *allocation_cells(got.to_dict(node.machine.numa_node_ids)))))
+    for name, got in admission.containers.items():
+        yield name, *allocation_cells(got.to_dict(node.machine.numa_node_ids))
 
 
 def hints_of(node: Node, pod: Pod) -> Hints:
@@ -346,6 +349,6 @@ def show_hints(console: Console, hints: Hints, numa_node_ids: Sequence[int]) -> 
                 cells = ("any" if seen.anywhere else preferred_sets(seen) or "-", other_sets(seen) or "-")
                 table.add_row("the whole pod" if name is None else safe(name), safe(resource), *cells)
     if table.rows:
-        print_whole(console, table)
+        print_whole(console, table, below=True)
     else:
-        console.print("  no hints: it asks for nothing that is aligned")
+        console.print("\n  no hints: it asks for nothing that is aligned")

@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import time
+import warnings
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -16,12 +17,14 @@ import msgspec
 from alignup.cli import options
 from alignup.cli.failures import complain, need_extra
 from alignup.cli.inputs import SiteSource
-from alignup.errors import InputError
+from alignup.errors import InputError, one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from alignup.host.agent.agent import AgentOptions
     from alignup.host.leases.file import LeaseFile
-    from alignup.host.leases.ledger import Limits
+    from alignup.host.leases.users import Limits
     from alignup.kubernetes.versions import KubeletVersion
 
 
@@ -93,7 +96,7 @@ class Serving(options.Gathered):
 def command(
     *,
     serving: Serving = options.all_of(Serving),
-    json_log: bool = options.flag("Log one JSON object a line."),
+    logs: options.Logs = options.all_of(options.Logs),
     hand_back: bool = options.flag("Put the leases back into their file, and end."),
     repair: bool = options.flag(
         "Show what is known of the leases of a damaged journal, and what would be done about it, and end."
@@ -122,7 +125,7 @@ def command(
         give_back(file)
         return 0
     options = serving.options(version)
-    start_logging(as_json=json_log)
+    start_logging(logs.log_format, logs.log_level)
     return run_agent(file, site.load(all_resources=True, tell=logging.getLogger(__name__).warning), options)
 
 
@@ -144,8 +147,8 @@ def limits_of(texts: tuple[str, ...]) -> Limits:
     Raises:
         InputError: one of them says none.
     """
-    from alignup.host.leases.ledger import Limits
     from alignup.host.leases.request import parse_memory
+    from alignup.host.leases.users import Limits
 
     amounts: dict[str, int] = {}
     for text in texts:
@@ -200,6 +203,9 @@ def give_back(file: LeaseFile) -> None:
         complain(f"commands without --state {file.path} do not see these leases, and may grant the same again")
 
 
+# ---- the log, of the agent and of the other programs that run on
+
+_LOG: Final = logging.getLogger(__name__)
 _EXTRAS: Final = ("lease", "uid", "resource", "seconds")
 """What may come with a record beside its message."""
 _PRIORITIES: Final = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6), (0, 7))
@@ -240,17 +246,40 @@ class JournalFormatter(logging.Formatter):
         return "\n".join(f"<{priority}>{line}" for line in self._inner.format(record).split("\n"))
 
 
-def start_logging(*, as_json: bool) -> None:
-    """Let the package log to standard error, warnings of Python included."""
+class _WithoutTraceback(logging.Filter):
+    """Puts what a client did wrong into one line: the HTTP server logs it with a traceback of its own code."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            told = f"{record.getMessage()}: {type(error).__name__}: {error}"
+            record.msg, record.args, record.exc_info = one_line(told), (), None
+        return True
+
+
+def start_logging(form: str, level: str) -> None:
+    """Let the package and its HTTP server log to standard error, warnings of Python included.
+
+    Args:
+        form: `text` or `json`.
+        level: the least that is logged: `debug`, `info`, `warning` or `error`.
+    """
     handler = logging.StreamHandler()
-    formatter = JSONFormatter() if as_json else logging.Formatter("%(levelname)s %(message)s")
+    formatter = JSONFormatter() if form == "json" else logging.Formatter("%(levelname)s %(message)s")
     handler.setFormatter(JournalFormatter(formatter) if _is_journal() else formatter)
-    logging.captureWarnings(True)
-    for name in ("alignup", "py.warnings"):
+    for name in ("alignup", "aiohttp", "asyncio"):
         logger = logging.getLogger(name)
         logger.handlers = [handler]
-        logger.setLevel(logging.INFO)
+        logger.setLevel(level.upper() if name == "alignup" else logging.WARNING)
         logger.propagate = False
+    logging.getLogger("aiohttp.server").filters = [_WithoutTraceback()]
+    warnings.showwarning = lambda message, *_args, **_more: _LOG.warning("%s", one_line(str(message)))
+
+
+def logged(form: str, level: str) -> Callable[[str], None]:
+    """Start to log, and return what logs a warning."""
+    start_logging(form, level)
+    return lambda sentence: _LOG.warning("%s", one_line(sentence))
 
 
 def _is_journal() -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from alignup.cli import inputs, options
-from alignup.cli.admit import claims_dict, claims_on, same_refusal, say_what_is_ignored
+from alignup.cli.admit import claims_dict, claims_on, fault_of, same_refusal, say_what_is_ignored
 from alignup.cli.claims import outcome_lines
 from alignup.cli.explain_view import View, explanation_dict, show_explanation, show_note
 from alignup.cli.failures import need_extra
@@ -19,7 +19,7 @@ from alignup.errors import one_line
 from alignup.text.counting import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from alignup.claims.on_node import ClaimsOutcome
     from alignup.explanations.explanation import Explanation
@@ -132,6 +132,8 @@ class Explained(NamedTuple):
     """The pod's document, if its kubelet has rejected it before."""
     outcome: ClaimsOutcome | None = None
     """What its claims come to."""
+    fault: Mapping[str, str] = {}
+    """The known fault that its kubelet comes upon, as JSON has it."""
 
 
 def explained(node: Node, asked: inputs.AskedPods) -> Iterator[Explained]:
@@ -142,12 +144,10 @@ def explained(node: Node, asked: inputs.AskedPods) -> Iterator[Explained]:
     for pod in asked.before:
         node.admit(pod)
     for pod in asked.pods:
-        if last is not None and same_refusal(last, (pod, node.try_admit(pod), None)):
-            explanation = last[2].of_alike(pod)
-            is_alike = True
-        else:
-            explanation, is_alike = explain(node, pod), False
-        yield Explained(pod, explanation, is_alike, outcome=claims_on(node, pod))
+        alike = last if last is not None and same_refusal(last, (pod, node.try_admit(pod))) else None
+        explanation = explain(node, pod) if alike is None else alike[2].of_alike(pod)
+        fault = fault_of(node, pod)
+        yield Explained(pod, explanation, alike is not None, outcome=claims_on(node, pod), fault=fault)
         admission = node.admit(pod)
         last = None if admission else (pod, admission, explanation)
     for one in asked.rejected:
@@ -178,8 +178,8 @@ class Teller:
         seeks_another = not explanation.admitted or (outcome is not None and outcome.meet is False)
         taking = self._others.taking(one.pod) if self._others is not None and seeks_another else None
         if self._as_json:
-            cluster = {"cluster": taking} if taking else {}
-            print_json(explanation_dict(explanation, cluster | claims_dict(outcome), was, product=self._view.product))
+            told = explanation_dict(explanation, was, product=self._view.product) | claims_dict(outcome)
+            print_json({**told, **({"cluster": taking} if taking else {}), **one.fault})
             return
         click.echo(nl=self._count > 0)
         self._count += 1

@@ -37,12 +37,10 @@ def show_note(note: str) -> None:
     make_console().print(f"\n{safe(note)}")
 
 
-def explanation_dict(
-    explanation: Explanation, more: dict[str, Any], was: PodDocument | None, *, product: bool
-) -> dict[str, Any]:
-    """Return an explanation in JSON's types, with more keys, and how the pod was rejected before."""
+def explanation_dict(explanation: Explanation, was: PodDocument | None, *, product: bool) -> dict[str, Any]:
+    """Return an explanation in JSON's types, and how the pod was rejected before."""
     rejection = {} if was is None else {"was": {"reason": was.reason, "message": was.message}}
-    return explanation.to_dict(product=product) | more | rejection
+    return explanation.to_dict(product=product) | rejection
 
 
 class View(options.Gathered):

@@ -12,7 +12,7 @@ from uuid import uuid4
 import click
 
 from alignup.cli import options
-from alignup.cli.failures import complain, need_extra
+from alignup.cli.failures import need_extra
 from alignup.errors import InputError
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Serving(options.Gathered):
 
 
 @options.subcommand("extender")
-def command(*, serving: Serving = options.all_of(Serving)) -> None:
+def command(*, serving: Serving = options.all_of(Serving), logs: options.Logs = options.all_of(options.Logs)) -> None:
     """Serve kube-scheduler: which nodes can align a pod, how well, what to evict, and bind it.
 
     Watches nodes, pods and NodeResourceTopology objects. A node that publishes its holdings (`alignup node publish`)
@@ -64,24 +64,32 @@ def command(*, serving: Serving = options.all_of(Serving)) -> None:
     if serving.strategy not in options.STRATEGIES:
         raise InputError.at("--strategy", f"one of {', '.join(options.STRATEGIES)}", serving.strategy)
     need_extra("cluster")
+    from alignup.cli.agent import logged
     from alignup.control_plane.api_server.api_client import with_api
 
+    complain = logged(logs.log_format, logs.log_level)
     with_api(serving.kubeconfig, partial(serve_extender, serving), complain=complain)
 
 
 async def serve_extender(how: Serving, api: Api) -> None:
     """Serve until told to end."""
     from alignup.control_plane.api_server.leader import Leader, label_leader
-    from alignup.control_plane.certificates import ServedCertificate
     from alignup.control_plane.scheduler.extender_answers import Answers
     from alignup.control_plane.scheduler.extender_server import make_app
     from alignup.control_plane.scheduler.extender_service import Extender
     from alignup.control_plane.scheduler.state import ClusterState
-    from alignup.control_plane.serving import address, is_loopback, run_until_told, serve, tls_context
+    from alignup.control_plane.serving import (
+        ServedCertificate,
+        address,
+        is_loopback,
+        run_until_told,
+        serve,
+        tls_context,
+    )
 
     where, context, served = address(how.listen), tls_context(how.tls_cert, how.tls_key, how.client_ca), None
     if how.tls_cert is not None and how.tls_key is not None:
-        served = ServedCertificate(how.tls_cert, how.tls_key, how.client_ca, complain)
+        served = ServedCertificate(how.tls_cert, how.tls_key, how.client_ca, api.complain)
         context = served.context
     binds = how.client_ca is not None or how.insecure_bind or is_loopback(where[0])
     namespace, _, name = how.lease.partition("/")
@@ -101,7 +109,7 @@ async def serve_extender(how: Serving, api: Api) -> None:
     app = make_app(extender, needs_certificate=how.client_ca is not None, binds=binds, ends=ends)
     runner, port = await serve(app, where, context)
     if not binds:
-        complain("/bind is not answered: see --client-ca and --insecure-bind")
+        api.complain("/bind is not answered: see --client-ca and --insecure-bind")
     keeping = None if served is None else asyncio.create_task(served.keep())
     try:
         await run_until_told(extender.run(), lambda: click.echo(f"listening on {where[0]}:{port}"))

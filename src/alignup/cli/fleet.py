@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from alignup.cli import options
-from alignup.cli.failures import complain, need_extra, need_text
+from alignup.cli.failures import need_extra, need_text
 from alignup.cli.inputs import read_bytes
 from alignup.errors import InputError
 from alignup.host.trusted_files import check_path
@@ -42,6 +42,7 @@ def command(
     podresources_dir: Path | None = options.path(
         "Serve PodResources (v1) of each node, as its kubelet does, on a socket DIR/NODE.sock.", metavar="DIR"
     ),
+    logs: options.Logs = options.all_of(options.Logs),
 ) -> None:
     """Register nodes and act as their kubelets: admit the pods that are bound to the nodes, run them, and end them.
 
@@ -59,6 +60,7 @@ def command(
         if not key or not sign:
             raise InputError.at("--label", "KEY=VALUE", key)
         named[key] = value
+    from alignup.cli.agent import logged
     from alignup.control_plane.api_server.api_client import with_api
     from alignup.control_plane.publishers.fleet import catalog_nodes, read_fleet
     from alignup.control_plane.serving import address
@@ -69,7 +71,9 @@ def command(
     found = catalog_nodes(machine, count) if machine is not None else read_fleet(read_bytes(str(nodes)), str(nodes))
     sockets = {} if podresources_dir is None else sockets_of(found, podresources_dir)
     how = {"labels": named, "duration": duration, "with_holdings": not amounts_only}
-    with_api(kubeconfig, partial(serve_fleet, where, found, sockets, how), complain=complain)
+    with_api(
+        kubeconfig, partial(serve_fleet, where, found, sockets, how), complain=logged(logs.log_format, logs.log_level)
+    )
 
 
 def sockets_of(nodes: list[FleetNode], folder: Path) -> dict[Path, FleetNode]:

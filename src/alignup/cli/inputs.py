@@ -13,7 +13,8 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from alignup.cli import options
-from alignup.errors import InputError
+from alignup.cli.failures import complain
+from alignup.errors import InputError, errors_in, system_errors
 from alignup.records import Record
 from alignup.text.counting import counted, some_of
 
@@ -160,6 +161,20 @@ class SiteSource(options.Gathered):
         ("numa", "socket", "l3", "core"),
     )
     idle_siblings: bool = options.flag("Take one CPU of each core; the others are given to nobody.")
+    memory_from: str | None = options.value(
+        "Where memory comes from. near: the NUMA nodes of the CPUs first, then the nearest; cpus: these only; any: "
+        "where most is free; or the NUMA nodes, as in 0,2.",
+        metavar="near|cpus|any|NODES",
+        shell_complete=options.one_of("near", "cpus", "any"),
+    )
+    memory_kind: str | None = options.word(
+        "Memory of one kind; by default of any kind but that of GPUs.", ("dram", "hbm", "any")
+    )
+    as_kubelet: bool = options.flag(
+        "Give memory and cores as a kubelet's managers do, in place of the rules for a machine of one's own."
+    )
+    isolated: bool = options.flag("Place work on the CPUs of isolcpus and nohz_full, and only there.")
+    reserve: str = options.value("CPUs on which nothing is placed, such as 0,64.", default="", metavar="CPUS")
 
     def load(self, resources: Iterable[str] = (), **how: Any) -> Site:
         """Return the machine with the devices of some resources; `how` is what `load_site` takes.
@@ -168,7 +183,9 @@ class SiteSource(options.Gathered):
             InputError: there is no such machine or resource, or it cannot be read; or a rule is none.
         """
         from alignup.host.leases.local_machine import load_site  # startup counts
+        from alignup.host.parts.usable import MemoryRule
         from alignup.kubernetes.policy_options import CpuOptions
+        from alignup.machine.cpuset import CPUSet
         from alignup.providers.devices.pairs import read_pairs
 
         if self.spread not in {None, *_SPREADS}:
@@ -190,7 +207,11 @@ class SiteSource(options.Gathered):
             ),
             layout=self.layout or "",
             idle_siblings=self.idle_siblings,
-            **how,
+            memory_rule=MemoryRule.parse(self.memory_from, self.memory_kind),
+            as_kubelet=self.as_kubelet,
+            isolated=self.isolated,
+            reserve=CPUSet.parse(self.reserve, "--reserve"),
+            **{"tell": complain, **how},
         )
 
     @property
@@ -298,19 +319,6 @@ class LoadedNode(Record):
     claims: Resources | None = None
     """The objects of claims that were collected with it; None: there are none, or others are given."""
 
-    def example_pods(self, replicas: int | None = None) -> list[Pod]:
-        """Return the example pods, each so many times.
-
-        Raises:
-            InputError: there are none.
-        """
-        from alignup.kubernetes.manifest import read_pod
-        from alignup.kubernetes.pod_documents import PodDocument, expanded
-
-        if not self.pods:
-            raise InputError("name at least one POD.yaml; only some catalog machines have example pods")
-        return expanded((PodDocument(read_pod(manifest)) for manifest in self.pods), replicas)
-
 
 def load_node(source: NodeSource, version: KubeletVersion | None = None) -> LoadedNode:
     """Return the node that the options describe.
@@ -326,24 +334,27 @@ def load_node(source: NodeSource, version: KubeletVersion | None = None) -> Load
         InputError: an input is not what it should be.
     """
     given = read_resources(source.resources) if source.resources else None
-    loaded = load_bare_node(source, version)
+    if source.kubelet_node is not None:
+        loaded = load_kubelet_node(source.kubelet_node, source, version)
+    elif source.kubeconfig is not None:
+        published = load_cluster_node(source.kubeconfig, source.node_name)
+        loaded = LoadedNode(published, title_of(str(source.node_name), published))
+    else:
+        loaded = load_described_node(source, version)
+    node = loaded.node
+    node.whole_verdict, node.beyond_kubelet = not source.managers_only, source.beyond_kubelet
     if (known := given or loaded.claims) is not None:
-        loaded.node.know_claims(known, name=source.node_name or "", dra_hints=source.dra_hints)
+        node.know_claims(known, name=source.node_name or "", dra_hints=source.dra_hints)
     return loaded
 
 
-def load_bare_node(source: NodeSource, version: KubeletVersion | None = None) -> LoadedNode:
-    """Return the same without what is known of claims."""
-    if source.kubelet_node is not None:
-        return load_kubelet_node(source.kubelet_node, source, version)
-    if source.kubeconfig is not None:
-        node = load_cluster_node(source.kubeconfig, source.node_name)
-        node.whole_verdict = not source.managers_only
-        return LoadedNode(node, title_of(str(source.node_name), node))
+def load_described_node(source: NodeSource, version: KubeletVersion | None = None) -> LoadedNode:
+    """Return the node of a machine and a configuration."""
     from alignup.kubernetes.kubelet_config import KubeletConfig, load_config
     from alignup.kubernetes.versions import NEWEST
     from alignup.machine.load import load_with_devices
     from alignup.node import Node, plugins_of
+    from alignup.node.restart import check_start
     from alignup.text.documents import TEXT_LIMIT
 
     loaded = load_with_devices(
@@ -362,14 +373,10 @@ def load_bare_node(source: NodeSource, version: KubeletVersion | None = None) ->
         if config
         else KubeletConfig.from_dict(loaded.kubelet, version=release, reading=source.reading)
     )
-    node = Node(
-        loaded.machine,
-        kubelet,
-        loaded.devices,
-        plugins_of(loaded.preferred_sets),
-        whole_verdict=not source.managers_only,
-        beyond_kubelet=source.beyond_kubelet,
-    )
+    if config and not source.lenient:
+        with errors_in(config):
+            check_start(loaded.machine, kubelet)
+    node = Node(loaded.machine, kubelet, loaded.devices, plugins_of(loaded.preferred_sets))
     return LoadedNode(node, title_of(source.machine, node), loaded.pods)
 
 
@@ -388,11 +395,15 @@ def asked_pods(
     Raises:
         InputError: there are none, or a file is not what it should be.
     """
-    from alignup.kubernetes.pod_documents import expanded, live_pods, read_pod_documents
+    from alignup.kubernetes.manifest import read_pod
+    from alignup.kubernetes.pod_documents import PodDocument, expanded, live_pods, read_pod_documents
 
     of_node = not names and rejected and source.kubelet_node is not None
     if not names and not of_node:
-        return AskedPods(tuple(loaded.example_pods(source.replicas)))
+        if not loaded.pods:
+            raise InputError("name at least one POD.yaml; only some catalog machines have example pods")
+        examples = [PodDocument(read_pod(manifest)) for manifest in loaded.pods]
+        return AskedPods(tuple(expanded(examples, source.replicas)))
     if of_node:
         if loaded.pod_list is None:
             raise InputError(f"{source.kubelet_node} has no list of pods (pods.json); name a POD.yaml")
@@ -474,6 +485,7 @@ def load_kubelet_node(root: str, source: NodeSource, version: KubeletVersion | N
     from alignup.kubelet.read import machine_of, make_node, read_records
     from alignup.machine.device_inventory import decode_inventory
     from alignup.machine.load import load_machine
+    from alignup.node.restart import check_start
 
     if source.reading != "kubelet":
         raise click.UsageError("--node is a kubelet's, which --reading documents does not go with")
@@ -486,7 +498,9 @@ def load_kubelet_node(root: str, source: NodeSource, version: KubeletVersion | N
     at = machine_of(files) if source.machine == HERE else load_machine(source.machine, source.node_name).machine
     given = source.inventory
     found = make_node(records, at, None if given is None else decode_inventory(read_mapping(given), at, given)).node
-    found.whole_verdict, found.beyond_kubelet = not source.managers_only, source.beyond_kubelet
+    if source.config and not source.lenient:
+        with errors_in(source.config):
+            check_start(at, found.config)
     return LoadedNode(found, title_of(root, found), pod_list=files.read(PODS), claims=claims)
 
 
@@ -528,11 +542,8 @@ def write_text(name: str, text: str) -> None:
     if name == "-":
         click.echo(text, nl=False)
         return
-    try:
-        with open(name, "w", encoding="utf-8") as file:  # noqa: PTH123  # pathlib is slow to import
-            file.write(text)
-    except OSError as error:
-        raise InputError(f"cannot write {name!r}: {os.strerror(error.errno or 0).lower()}") from error
+    with system_errors("cannot write a file", name), open(name, "w", encoding="utf-8") as file:  # noqa: PTH123  # pathlib is slow to import
+        file.write(text)
 
 
 class Pictures(options.Gathered):

@@ -347,6 +347,12 @@ def notes(loaded: LoadedMachine) -> Iterator[str]:
     if machine.unassigned_cores:
         cpus = CPUSet(cpu for core in machine.unassigned_cores for cpu in core.cpus)
         yield f"in no NUMA node, so nothing is placed on them: CPUs {cpus}"
+    for word, isolated in (("isolated (isolcpus)", machine.isolated_cpus), ("nohz_full", machine.nohz_full_cpus)):
+        if isolated:
+            yield f"{word}, so nothing is placed on them without --isolated: CPUs {CPUSet(isolated)}"
+    kinds = {node.id: node.memory_kind for node in machine.numa_nodes if node.memory_kind not in {"", "dram"}}
+    for kind in sorted(set(kinds.values())):
+        yield f"memory of kind {kind}: NUMA nodes {CPUSet(node for node, one in kinds.items() if one == kind)}"
     if machine.overlapping_cpus:
         cpus = CPUSet.from_int(machine.overlapping_cpus)
         yield f"listed by several NUMA nodes, of which the first counts: CPUs {cpus}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from alignup.cli import options
-from alignup.cli.failures import complain, need_extra, need_text
+from alignup.cli.failures import need_extra, need_text
 
 
 @options.subcommand("publish")
@@ -24,6 +24,7 @@ def command(
     ),
     once: bool = options.flag("Publish once, and end."),
     no_events: bool = options.flag("Write no Events on rejected pods."),
+    logs: options.Logs = options.all_of(options.Logs),
 ) -> None:
     """Publish for schedulers what this node's kubelet has allocated to which pods; `alignup extender` is exact with it.
 
@@ -34,6 +35,7 @@ def command(
     need_extra("cluster")
     need_extra("kubelet")  # without PodResources there are no devices, and pods that are gone stay
     need_text("--name", name)
+    from alignup.cli.agent import logged
     from alignup.control_plane.api_server.api_client import Api, with_api
     from alignup.control_plane.publishers.publish import publish_node
     from alignup.control_plane.serving import run_until_told
@@ -44,4 +46,4 @@ def command(
     async def publish(api: Api) -> None:
         await run_until_told(publish_node(api, name, read, interval=interval, once=once, writes_events=not no_events))
 
-    with_api(kubeconfig, publish, complain=complain)
+    with_api(kubeconfig, publish, complain=logged(logs.log_format, logs.log_level))

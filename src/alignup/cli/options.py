@@ -23,6 +23,8 @@ Complete: TypeAlias = "Callable[[click.Context, click.Parameter, str], list[Comp
 
 STRATEGIES: Final = ("least-numa-nodes", "least-allocated", "most-allocated", "balanced-allocation", "document")
 """Those of `alignup.cluster`, which is not imported for a help text."""
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+LOG_FORMATS: Final = ("text", "json")
 POLICIES: Final = ("none", "best-effort", "restricted", "single-numa-node")
 
 
@@ -266,8 +268,7 @@ def _versions(_ctx: click.Context, _option: click.Parameter, text: str | None) -
 def _version(more: str, metavar: str, callback: Callable[..., Any]) -> Any:
     """Declare an option of releases, of which there is more to be said."""
     text = f"Decide as this kubelet does, as in 1.33; {more} [default: the newest known]"
-    how = {"callback": callback, "shell_complete": complete_versions}
-    return value(text, "--kubelet-version", metavar=metavar, **how)
+    return value(text, "--kubelet-version", metavar=metavar, callback=callback, shell_complete=complete_versions)
 
 
 kubelet_version: Final = _version("overrides a `kubeletVersion` of the input.", "VERSION", _one_version)
@@ -335,6 +336,20 @@ reading: Final = value(
     default="kubelet",
 )
 product: Final = flag("Show the cross product of the hints, row by row, up to 200 rows.")
+
+
+class Logs(Gathered):
+    """What a program that runs on logs to standard error, and how."""
+
+    log_level: str = word(
+        "The least that is logged; debug has a line for each pod.",
+        LOG_LEVELS,
+        default="info",
+        type=click.Choice(LOG_LEVELS),
+    )
+    log_format: str = word(
+        "Log lines of text, or JSON objects.", LOG_FORMATS, default="text", type=click.Choice(LOG_FORMATS)
+    )
 
 
 def json(each: str = "") -> Any:

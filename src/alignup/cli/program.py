@@ -52,6 +52,7 @@ NODE_SUBCOMMANDS = {
     "verify": "Verify that running processes sit where the node's state says.",
     "publish": "Keep the NodeResourceTopology object of this node current.",
     "check": "Check the state files of a kubelet against each other, the machine and the pods.",
+    "restart": "Say what a restart or an upgrade of the kubelet does to the pods that run.",
 }
 """The same of `alignup node`; the module of each is `node_` and its name."""
 _Resolved: TypeAlias = tuple[str | None, click.Command | None, list[str]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from alignup.cli import options
-from alignup.cli.failures import complain, need_extra
+from alignup.cli.failures import need_extra
 
 
 @options.subcommand("reconcile")
@@ -29,6 +29,7 @@ def command(
     ),
     no_events: bool = options.flag("Write no Events on rejected pods."),
     dry_run: bool = options.flag("Delete nothing; say what would be deleted."),
+    logs: options.Logs = options.all_of(options.Logs),
 ) -> None:
     """Delete pods that nodes rejected, if a controller owns them: it replaced them, or does so after the deletion.
 
@@ -36,6 +37,7 @@ def command(
     the extender does. Runs until SIGTERM.
     """
     need_extra("cluster")
+    from alignup.cli.agent import logged
     from alignup.control_plane.api_server.api_client import Api, with_api
     from alignup.control_plane.scheduler.reconcile import Reconciler, Rules
     from alignup.control_plane.serving import run_until_told
@@ -46,4 +48,4 @@ def command(
         reconciler = Reconciler(api, rules, say=click.echo, dry=dry_run, writes_events=not (no_events or dry_run))
         await run_until_told(reconciler.run())
 
-    with_api(kubeconfig, reconcile, complain=complain)
+    with_api(kubeconfig, reconcile, complain=logged(logs.log_format, logs.log_level))

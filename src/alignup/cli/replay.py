@@ -124,7 +124,7 @@ def answer(
         with errors_at(where):
             answers = [
                 ({"kubeletVersion": str(one)} if compared else {})
-                | replay(scenario, with_hints=with_hints, kubelet_version=one)
+                | replay(scenario, with_hints=with_hints, with_faults=bool(compared), kubelet_version=one)
                 for one in compared or (version,)
             ]
         refused = refused or any(refuses(one) for one in answers)
@@ -175,6 +175,8 @@ def compared_lines(answers: dict[KubeletVersion, dict[str, Any]], where: str = "
 
 def answer_text(answer: Mapping[str, Any]) -> str:
     """Return verdict and allocations of one pod, as JSON has them, in a line."""
+    if "kubelet" in answer:
+        return f"the kubelet {answer['kubelet']}"
     if not answer["admitted"]:
         return f"refused, {answer['reason']}"
     got = "; ".join(container_text(name, one, whole=True) for name, one in answer["containers"].items())

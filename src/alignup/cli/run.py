@@ -18,8 +18,10 @@ from alignup.cli import options
 from alignup.cli.failures import complain, status_of
 from alignup.cli.inputs import SiteSource
 from alignup.errors import AlignupError, AllocationError, InputError
+from alignup.host.launchers import local_rank
 from alignup.host.leases.request import (
     DEFAULT_POLICY,
+    PartOf,
     Request,
     check_wait,
     make_request,
@@ -100,8 +102,8 @@ def command(
     ALIGNUP_DEVICE_<RESOURCE>, and CUDA_VISIBLE_DEVICES for nvidia.com/gpu. Resources that are not
     asked for are not restricted.
 
-    Memory comes from the NUMA nodes of the CPUs first; from them only under the policies restricted and
-    single-numa-node. Processes that the command leaves running keep what they have until they end too.
+    Memory comes from the NUMA nodes of the CPUs first, then from the nearest; from them only under the policies
+    restricted and single-numa-node. Processes that the command leaves running keep what they have until they end too.
     Variables such as OMP_NUM_THREADS are not set: OpenMP and other libraries see the CPUs that the process is bound to.
     Device plugins may ask for mounts and device files at other paths than those of the host. They are seen by the
     command and what it starts only, and need CAP_SYS_ADMIN.
@@ -116,26 +118,37 @@ def command(
     def work() -> int:
         from alignup.host.leases.source import open_source  # startup counts
 
-        request = make_request(
+        wanted = make_request(
             cpus=cpus,
             memory=memory,
             devices=parse_device_counts(devices),
             policy=policy,
             name=name,
-            part=None if part is None else parse_part(part, os.environ),
+            part=None if part is None else _part(part),
             kubelet_version=version,
             prefix="--",
         )
         check_wait(wait, "--wait")
         source = open_source(state, complain, site.load, site.told)
-        return run(source, request, words, binds=not no_bind, mounts=not no_mounts, wait=wait)
+        return run(source, wanted, words, binds=not no_bind, mounts=not no_mounts, wait=wait)
 
     return status_of(work, OWN_FAILURE)
 
 
+def _part(text: str) -> PartOf:
+    """Return the part of an option; say if the launcher that names it has bound this rank already.
+
+    Raises:
+        InputError: there is none.
+    """
+    if text == "auto" and (bound := local_rank(os.environ).binding()):
+        complain(bound)
+    return parse_part(text, os.environ)
+
+
 def run(
     source: FileSource | AgentSource,
-    request: Request,
+    wanted: Request,
     words: tuple[str, ...],
     *,
     binds: bool,
@@ -151,10 +164,10 @@ def run(
     """
     from alignup.host.leases.child_process import WaitingCommand  # startup counts
     from alignup.host.leases.evidence import evidence_file, evidence_of, show_evidence  # startup counts
-    from alignup.host.leases.request import Claim  # startup counts
+    from alignup.host.leases.request import LeaseRequest  # startup counts
     from alignup.host.processes.identity import identify  # startup counts
 
-    source.prepare(request, binds=binds)
+    source.prepare(wanted, binds=binds)
     evidence = evidence_file()
     waiting = WaitingCommand(words, () if evidence is None else (evidence,))
     grant: Grant | None = None
@@ -162,8 +175,8 @@ def run(
         # from here on, whatever ends this process ends the other one too, until that has its lease
         try:
             stem = _NOT_IN_NAMES.sub("-", Path(words[0]).name).strip("-") or "command"
-            claim = Claim(
-                request,
+            request = LeaseRequest(
+                wanted,
                 identify(waiting.pid),
                 # arguments need not be UTF-8
                 command=" ".join(words).encode("utf-8", "backslashreplace").decode()[:_SHOWN_COMMAND],
@@ -171,7 +184,7 @@ def run(
                 keeper=identify(waiting.keeper),
                 show=lambda lease, machine, state: show_evidence(evidence_of(lease, machine, state), evidence),
             )
-            grant = source.acquire(claim, wait)
+            grant = source.acquire(request, wait)
             start = _start(grant, binds=binds, mounts=_mounts(grant) if mounts else ())
         except BaseException as error:
             waiting.abandon()
@@ -224,7 +237,6 @@ def _start(grant: Grant, *, binds: bool, mounts: tuple[Mount, ...] = ()) -> Any:
     Raises:
         InputError: it is to be bound to CPUs of another machine.
     """
-    from alignup.host.leases.binding import is_strict  # startup counts
     from alignup.host.leases.child_process import Start  # startup counts
 
     if binds and not grant.is_here:
@@ -232,7 +244,7 @@ def _start(grant: Grant, *, binds: bool, mounts: tuple[Mount, ...] = ()) -> Any:
     environment = {name: os.fsencode(value) for name, value in grant.environment().items()}
     if not binds:
         return Start(environment, mounts=mounts)
-    return Start(environment, str(grant.lease.cpus), grant.memory_nodes, is_strict(grant.lease), mounts)
+    return Start(environment, str(grant.lease.cpus), grant.memory_nodes, grant.lease.is_strict, mounts)
 
 
 def _give_back(source: FileSource | AgentSource, lease: LeaseRecord) -> None:

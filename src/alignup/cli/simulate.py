@@ -104,9 +104,8 @@ def show(report: dict[str, Any]) -> None:
         ("refused", "refused by the node that was chosen"),
         ("misaligned", "placed with devices of claims that are not near their CPUs and memory"),
     ):
-        if key not in report:
-            continue
-        console.print(f"{report[key]:8} of {report['arrivals']} pods ({report[key] / arrivals:6.1%}) {words}")
+        if key in report:
+            console.print(f"{report[key]:8} of {report['arrivals']} pods ({report[key] / arrivals:6.1%}) {words}")
     for reason, count in report["refusals"].items():
         console.print(f"{count:8} {'refusal' if count == 1 else 'refusals'}: {reason}")
     for one in report["causes"][:SHOWN_CAUSES]:

@@ -31,9 +31,9 @@ def command(
 ) -> None:
     """Cut a machine into N equal, disjoint, aligned parts: CPUs, memory and devices for N ranks.
 
-    Every part has as many cores, and as many devices of each resource; no core is in two parts; as many parts as
-    possible lie on one NUMA node each, the others on as few and as close nodes as possible; each part gets the closest
-    devices. `alignup run --part` takes one of them.
+    Every part has as many cores, and as many devices of each resource; no core is in two parts where there are enough
+    of them; as many parts as possible lie on one NUMA node each, the others on as few and as close nodes as possible;
+    each part gets the closest devices. `alignup run --part` takes one of them.
     """
     from alignup.host.leases.file import LeaseFile  # startup counts
     from alignup.host.leases.request import parse_device_counts  # startup counts
@@ -78,16 +78,12 @@ def part_dict(part: KnownPart) -> dict[str, Any]:
 
 def env_line(part: KnownPart, parts: int) -> str:
     """Return the variables of a part, quoted for a shell: `env $(sed -n 1p parts) COMMAND`."""
-    from alignup.host.leases.environment import variables  # startup counts
+    from alignup.host.parts.part import variables  # startup counts
 
+    memory = sum(size for _, size in part.memory)
     found = {
         "ALIGNUP_PART": f"{part.rank}/{parts}",
-        **variables(
-            cpus=part.cpus,
-            numa_nodes=part.numa_nodes,
-            memory=sum(size for _, size in part.memory),
-            devices=part.devices,
-        ),
+        **variables(cpus=part.cpus, numa_nodes=part.numa_nodes, memory=memory, devices=part.devices),
         **part.cuda,
     }
     return " ".join(f"{name}={shlex.quote(value)}" for name, value in found.items())

@@ -80,11 +80,7 @@ class Table:
     """Headings and rows of cells, which may have several lines and rich's marks."""
 
     def __init__(
-        self,
-        *headings: str,
-        numbers: tuple[str, ...] = (),
-        whole: tuple[str, ...] = (),
-        rows: Iterable[Iterable[str]] = (),
+        self, *headings: str, numbers: Sequence[str] = (), whole: Sequence[str] = (), rows: Iterable[Iterable[str]] = ()
     ) -> None:
         """Make a table with nothing but a line under its headings.
 

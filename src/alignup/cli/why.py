@@ -76,8 +76,8 @@ def why(question: Question) -> int:
         explanation = explain(asked.node(name), _unbound(manifest))
         was = found if found.was_rejected and name == found.node_name else None
         if question.as_json:
-            told = {"node": name, "exact": name not in asked.by_amounts}
-            print_json(explanation_dict(explanation, told, was, product=question.product))
+            told = explanation_dict(explanation, was, product=question.product)
+            print_json(told | {"node": name, "exact": name not in asked.by_amounts})
         else:
             show_explanation(explanation, was, question)
             known = "only amounts are" if name in asked.by_amounts else "all holdings are"

@@ -11,13 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial, reduce
 from itertools import count
 from operator import or_
-from threading import RLock
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from alignup.cluster.rows import NodeAmounts, one_default, requests_of, row_of_amounts, row_of_node
 from alignup.core.amounts.board import Board, Job, Row
+from alignup.core.amounts.changes import ManagerLock
 from alignup.errors import ConfigError, InputError
 from alignup.koordinator.effective import pod_policy
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
@@ -152,7 +152,7 @@ class Cluster:
         self._default_exclusive = one_default([node.single_numa_node_exclusive for node in self._members])
         self._board = Board(rows)
         self._widest = 0  # not known
-        self._lock = RLock()
+        self._lock = ManagerLock()
         self._helpers = Helpers()
 
     @classmethod
@@ -214,12 +214,14 @@ class Cluster:
             row = row_of_node(node)
         else:
             row = row_of_amounts(node, self._profiles[index])
-        with self._lock:
-            self._board.replace(index, row)
-            self._widest = 0
-            if isinstance(node, Node):
-                self._members[index], self._nodes = node, None
-                self._default_exclusive = node.single_numa_node_exclusive
+        self._lock.settle(self._replace, index, row, node)
+
+    def _replace(self, index: int, row: Row, node: Node | NodeAmounts) -> None:
+        self._board.replace(index, row)
+        self._widest = 0
+        if isinstance(node, Node):
+            self._members[index], self._nodes = node, None
+            self._default_exclusive = node.single_numa_node_exclusive
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -352,7 +354,7 @@ class Cluster:
         with self._lock:  # an update moves what the board judges
             self._run(job, strategy, _flat_views(into), start, stop, nodes)
             where = slice(start, stop) if nodes is None else nodes[start:stop]
-            if job.policy >= 0 or pod.readings is not None or not into.exact[where].all():
+            if job.policy >= 0 or pod.readings is not None or pod.has_shared_pool or not into.exact[where].all():
                 self._ask(job, pod, strategy, into, np.arange(start, stop) if nodes is None else nodes[start:stop])
 
     def _run(
@@ -383,6 +385,10 @@ class Cluster:
         unsure = indices[~into.exact[indices]].tolist()
         if job.policy >= 0:
             unsure = sorted({*unsure, *(index for index in indices.tolist() if self._members[index].manager.has_pods)})
+        if pod.readings is not None or pod.has_shared_pool:
+            # rows of amounts know nothing of what containers of one pod share
+            shared = (index for index in indices.tolist() if self._members[index].read(pod).has_shared_pool)
+            unsure = sorted({*unsure, *shared})
         for index in unsure:
             try:
                 admission = self._members[index].try_admit(pod)

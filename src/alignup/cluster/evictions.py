@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from alignup.cluster.cluster import AMOUNTS_ONLY, Cluster
 from alignup.cluster.node_totals import Totals, demand_key
 from alignup.errors import AlignupError, InputError
+from alignup.machine.bits import union
 from alignup.records import Record, field
 
 if TYPE_CHECKING:
@@ -174,9 +175,15 @@ def fewest_victims(node: Node, pod: Pod, candidates: Sequence[Pod], rules: Rules
         return []
     if not admits(without(node, candidates), pod):
         return None
-    found = next(_sets(node, pod, candidates, rules), None)
-    if found is not None:
-        return list(found)
+    sets = [
+        found
+        for size in range(1, min(MOST_PROVEN, len(candidates)) + 1)
+        if comb(len(candidates), size) <= _MOST_SETS
+        for found in combinations(candidates, size)
+    ]
+    for some in sorted(sets, key=rules.loss):
+        if admits(without(node, some), pod):
+            return list(some)
     evicted: list[Pod] = []
     for one in sorted(candidates, key=lambda one: rules.loss([one])):
         evicted.append(one)
@@ -187,17 +194,6 @@ def fewest_victims(node: Node, pod: Pod, candidates: Sequence[Pod], rules: Rules
         if admits(without(node, fewer), pod):
             evicted = fewer
     return evicted
-
-
-def _sets(node: Node, pod: Pod, candidates: Sequence[Pod], rules: Rules) -> Iterator[tuple[Pod, ...]]:
-    """Yield sets of up to three pods whose end lets a node admit a pod, the lesser losses first."""
-    some = [
-        found
-        for size in range(1, min(MOST_PROVEN, len(candidates)) + 1)
-        if comb(len(candidates), size) <= _MOST_SETS
-        for found in combinations(candidates, size)
-    ]
-    yield from (found for found in sorted(some, key=rules.loss) if admits(without(node, found), pod))
 
 
 def plan_room(
@@ -275,20 +271,9 @@ def _numa_nodes(node: Node, admission: Admission) -> tuple[int, ...]:
     return tuple([one for place, one in enumerate(node.machine.numa_node_ids) if place in positions])
 
 
-def _admitted(name: str, node: Node, pod: Pod, width: int = 0) -> tuple[Step, Node] | None:
-    """Return the step by which a node takes a pod, on no more NUMA nodes than a width says, and the node after it."""
-    if not admits(node, pod):
-        return None
-    after = node.copy()
-    found = _numa_nodes(after, after.admit(pod))
-    return None if width and len(found) > width else (Step("move" if width else "place", pod, name, found), after)
-
-
 def _width(node: Node, pod: Pod) -> int:
     """Return on how many NUMA nodes a pod holds what it has; where it holds nothing, all of them."""
-    held = 0
-    for container in pod.all_containers:
-        held |= node.numa_nodes(pod.uid, container.name)
+    held = union(node.numa_nodes(pod.uid, container.name) for container in pod.all_containers)
     return held.bit_count() or len(node.machine.numa_nodes)
 
 
@@ -345,10 +330,16 @@ class _Search:
             self._trials -= 1
             if self._trials < 0:
                 return None
-            taken = _admitted(name, changed.get(name) or self._nodes[name], pod, width)
-            rest = taken and self._places({**changed, name: taken[1]}, wanted[1:])
-            if taken and rest:
-                return (taken[0], *rest[0]), rest[1]
+            node = changed.get(name) or self._nodes[name]
+            if not admits(node, pod):
+                continue
+            after = node.copy()
+            got = _numa_nodes(after, after.admit(pod))
+            if width and len(got) > width:
+                continue
+            rest = self._places({**changed, name: after}, wanted[1:])
+            if rest:
+                return (Step("move" if width else "place", pod, name, got), *rest[0]), rest[1]
         return None
 
 

@@ -100,7 +100,7 @@ class NodeReader:
 
     def empty_node(self, line: str | bytes, labels: Mapping[str, str] | None = None) -> tuple[_NodeLine, Node]:
         """Return what one line says, and the node without its pods; `labels` go before those of the line."""
-        wire = decode_json(line, "a node as a JSON object", kind=_NodeLine)
+        wire = decode_json(line, "a node as a JSON object", kind=_NodeLine, once=True)
         check_keys(msgspec.json.decode(line, type=dict[str, msgspec.Raw]), f"node {wire.name!r}")
         known = node_object_of(wire.node_object)
         version = version_of({"kubeletVersion": wire.kubelet_version}, self._version, known)

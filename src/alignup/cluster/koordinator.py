@@ -68,7 +68,7 @@ def judge_nodes(cluster: Cluster, pod: Pod, profile: str = "document") -> tuple[
     rules = make_profile(profile)
     requests = peak(pod.init_containers, pod.containers, lambda one: one.requests.items())
     asked = {name: amount for name, amount in requests.items() if amount}
-    shortages = Fit(cluster).all_shortages(pod, len(cluster))
+    shortages = Fit(cluster).shortages(pod)
     found = []
     for index, name in enumerate(cluster.names):
         node = cluster.nodes[index] if cluster.nodes else None

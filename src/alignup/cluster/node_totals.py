@@ -46,7 +46,10 @@ class Totals:
     """
 
     def __init__(self, nodes: Sequence[Node]) -> None:
-        found = [_counted(node_limits(node.machine, node.config, _device_counts(node)).allocatable) for node in nodes]
+        found = []
+        for node in nodes:
+            devices = {name: (pool.ledger.free | pool.ledger.given).bit_count() for name, pool in node.pools.items()}
+            found.append(_counted(node_limits(node.machine, node.config, devices).allocatable))
         self.resources = tuple(sorted({name for one in found for name in one}))
         self._numbers = {name: number for number, name in enumerate(self.resources)}
         self.allocatable = np.zeros((len(nodes), len(self.resources)), np.int64)
@@ -166,11 +169,6 @@ def _counted(amounts: Mapping[str, int]) -> dict[str, int]:
     }
 
 
-def _device_counts(node: Node) -> dict[str, int]:
-    """Return how many devices of each resource are free or given."""
-    return {name: (pool.ledger.free | pool.ledger.given).bit_count() for name, pool in node.pools.items()}
-
-
 _MILLI: Final = 1000
 
 
@@ -203,6 +201,7 @@ class Fit:
     def __init__(self, cluster: Cluster) -> None:
         self.free: dict[str, npt.NDArray[np.int64]]
         """By resource, what each node has left: CPUs in thousandths, memory in bytes, devices by number."""
+        self._count = len(cluster)
         if cluster.nodes:
             totals = Totals(cluster.nodes)
             free = totals.free
@@ -212,19 +211,12 @@ class Fit:
             if "cpu" in self.free:
                 self.free["cpu"] = self.free["cpu"] * _MILLI
 
-    def shortages(self, pod: Pod, count: int) -> list[Shortage | None]:
-        """Return the first of `all_shortages` of each of the first `count` nodes; None where everything suffices."""
-        return [found[0] if found else None for found in self.all_shortages(pod, count)]
-
-    def all_shortages(self, pod: Pod, count: int) -> list[list[Shortage]]:
-        """Return all shortages of each of the first `count` nodes.
-
-        CPU and memory are named before other resources, and those by name.
-        """
-        found: list[list[Shortage]] = [[] for _ in range(count)]
+    def shortages(self, pod: Pod) -> list[list[Shortage]]:
+        """Return what each node has too little of: CPU and memory before other resources, and those by name."""
+        found: list[list[Shortage]] = [[] for _ in range(self._count)]
         wanted = _counted(requests_of(pod))
         for resource in sorted(wanted, key=lambda name: (name != "cpu", name != "memory", name)):
-            free = self.free.get(resource, np.zeros(count, np.int64))
+            free = self.free.get(resource, np.zeros(self._count, np.int64))
             for index in np.flatnonzero(free < wanted[resource]).tolist():
                 found[index].append(Shortage(resource, wanted[resource], int(free[index])))
         return found

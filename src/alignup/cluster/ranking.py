@@ -21,9 +21,10 @@ from alignup.records import Record, field
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from alignup.core.amounts.board import Row
     from alignup.kubernetes.pod import Pod
     from alignup.node import Node
+
+_NONE: Final = TOPOLOGY_POLICIES.index("none")
 
 
 class Refused(Record):
@@ -91,11 +92,15 @@ def rank(cluster: Cluster, pod: Pod, answer: Evaluation, fit: Fit, *, require_dr
         require_dra_alignment: refuse nodes where the devices of the pod's claims would not meet its CPUs and memory;
             else the others come first.
     """
-    shortages = fit.shortages(pod, len(cluster))
+    shortages = [found[0] if found else None for found in fit.shortages(pod)]
     best = [index for index in answer.best().tolist() if shortages[index] is None]
     rows = cluster.rows
-    own = pod_policy(pod) is not None
-    unmanaged = {index: cluster.names[index] for index in best if not _is_managed(rows[index], own)}
+    own = pod_policy(pod) is not None  # which a pod may bring to a node that has none
+    unmanaged: dict[int, str] = {}
+    for index in best:
+        row = rows[index]
+        if not (row.cpu or row.memory or row.devices) or (row.policy == _NONE and not own):
+            unmanaged[index] = cluster.names[index]
     order = tuple(sorted(best, key=unmanaged.__contains__))
     ranking = Ranking(order, tuple(unmanaged.values()), _refused(cluster, pod, answer, shortages))
     return _by_claims(cluster, pod, ranking, require=require_dra_alignment) if pod.constraints.claims else ranking
@@ -135,29 +140,18 @@ def _refused(
     for index, shortage in enumerate(shortages):
         name = cluster.names[index]
         if not answer.admitted[index]:
-            reason = REASONS[answer.reason[index]]
-            refused.append(Refused(name, reason, _sentence(cluster, index, pod, shortage), causes[index]))
+            if cluster.nodes:
+                sentence = cluster.nodes[index].try_admit(pod).message
+            elif shortage is not None:
+                sentence = f"{shortage.reason}: {shortage.message}"
+            else:
+                policy = TOPOLOGY_POLICIES[cluster.rows[index].policy]
+                sentence = f"policy {policy!r}: enough in total, but not on NUMA nodes that the policy allows"
+            refused.append(Refused(name, REASONS[answer.reason[index]], sentence, causes[index]))
         elif shortage is not None:
             words = f"too little {shortage.resource} in total"
             refused.append(Refused(name, shortage.reason, shortage.message, words))
     return tuple(refused)
-
-
-def _is_managed(row: Row, has_own_policy: bool) -> bool:
-    """Return whether the node aligns something; a pod may bring a policy to a node that has none."""
-    if row.policy == TOPOLOGY_POLICIES.index("none") and not has_own_policy:
-        return False
-    return bool(row.cpu or row.memory or row.devices)
-
-
-def _sentence(cluster: Cluster, index: int, pod: Pod, shortage: Shortage | None) -> str:
-    """Return why a node refuses: in its own words, or as far as amounts tell."""
-    if cluster.nodes:
-        return cluster.nodes[index].try_admit(pod).message
-    if shortage is not None:
-        return f"{shortage.reason}: {shortage.message}"
-    policy = TOPOLOGY_POLICIES[cluster.rows[index].policy]
-    return f"policy {policy!r}: enough in total, but not on NUMA nodes that the policy allows"
 
 
 MOST_PODS: Final = 110
@@ -173,15 +167,12 @@ def replicas_that_fit(nodes: Sequence[Node], pod: Pod) -> list[int]:
     Raises:
         TypeError: a provider of a user takes part that cannot be copied.
     """
-    return [_on_one(node, pod) for node in nodes]
-
-
-def _on_one(node: Node, pod: Pod) -> int:
-    """Return how many replicas one node could take."""
-    copy, totals = node.copy(), Totals([node])
-    request, most = totals.request(pod), max(MOST_PODS - len(node.pods), 0)
-    for count in range(most):
-        if not totals.fits(request)[0] or not copy.admit(pod.renamed(uid=f"{pod.uid}/{count}")).admitted:
-            return count
-        totals.add(0, request)
-    return most
+    found = []
+    for node in nodes:
+        copy, totals = node.copy(), Totals([node])
+        request, most, count = totals.request(pod), MOST_PODS - len(node.pods), 0
+        while count < most and totals.fits(request)[0] and copy.admit(pod.renamed(uid=f"{pod.uid}/{count}")).admitted:
+            totals.add(0, request)
+            count += 1
+        found.append(count)
+    return found

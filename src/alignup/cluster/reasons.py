@@ -201,8 +201,14 @@ def refusal_texts(
         cluster.nodes_with(name, list(amounts), indices, facts[:, place : place + len(amounts)])
         place += len(amounts)
     for name, amounts in columns.items():
-        facts[:, place : place + len(amounts)] = _needs_more(cluster, name, list(amounts), indices)
-        place += len(amounts)
+        # whether it takes more NUMA nodes now than if all that can be given were free
+        free, whole = (
+            np.cumsum(-np.sort(-found[indices], axis=1), axis=1)
+            for found in (cluster.free(name), cluster.allocatable(name))
+        )
+        for amount in amounts:
+            facts[:, place] = (free < amount).sum(axis=1) > (whole < amount).sum(axis=1)
+            place += 1
     asked = [(name, amount) for name, amounts in columns.items() for amount in amounts]
     said: dict[bytes, str] = {}
     texts = []
@@ -221,17 +227,6 @@ def refusal_texts(
             text = said[key] = _text(reason, layouts.kinds[layout], own_policy, by_unit)
         texts.append(_PREFIX + text)
     return texts
-
-
-def _needs_more(
-    cluster: Cluster, name: str, amounts: Sequence[int], indices: npt.NDArray[np.int64]
-) -> npt.NDArray[np.bool_]:
-    """Return for each node and amount whether it takes more NUMA nodes now than if all that can be given were free."""
-    free, whole = (
-        np.cumsum(-np.sort(-found[indices], axis=1), axis=1)
-        for found in (cluster.free(name), cluster.allocatable(name))
-    )
-    return np.stack([(free < amount).sum(axis=1) > (whole < amount).sum(axis=1) for amount in amounts], axis=1)
 
 
 _Fact = tuple[str, int, bool]
@@ -264,7 +259,9 @@ def _text(reason: int, layout: Layout, own_policy: int, units: Sequence[Sequence
             return _WORDS["too little"].format(_and(lacking))
     if reason != _AFFINITY:
         return _OTHERS.get(REASONS[reason], REASONS[reason])
-    return next(filter(None, (_why(unit, policy, layout) for unit in asked)), _TOGETHER if several else _best(units[0]))
+    why = next(filter(None, (_why(unit, policy, layout) for unit in asked)), "")
+    conflict = _WORDS["conflict"].format(_and(_shorts([name for name, _, _ in units[0]]) or ["the pod"]))
+    return why or (_TOGETHER if several else conflict)
 
 
 def _why(unit: Sequence[_Fact], policy: int, layout: Layout) -> str:
@@ -276,19 +273,11 @@ def _why(unit: Sequence[_Fact], policy: int, layout: Layout) -> str:
         common = -1
         for _, mask, _ in unit:
             common &= mask
-        return "" if common else _apart(unit, layout)
+        apart = [(name, mask) for name, mask, _ in unit if mask != (1 << layout.numa_nodes) - 1]
+        words = (f"{_short(name)} only on {_nodes(bit_numbers(mask), layout.ids)}" for name, mask in apart)
+        return "" if common else ", ".join(words)
     wider = [name for name, _, needs_more in unit if needs_more]
     return _WORDS["spread"].format(_and(_shorts(wider))) if wider else ""
-
-
-def _best(unit: Sequence[_Fact]) -> str:
-    return _WORDS["conflict"].format(_and(_shorts([name for name, _, _ in unit]) or ["the pod"]))
-
-
-def _apart(unit: Sequence[_Fact], layout: Layout) -> str:
-    """Return on which nodes each resource is, those that are everywhere left out."""
-    apart = [(name, mask) for name, mask, _ in unit if mask != (1 << layout.numa_nodes) - 1]
-    return ", ".join(f"{_short(name)} only on {_nodes(bit_numbers(mask), layout.ids)}" for name, mask in apart)
 
 
 def _nodes(positions: Iterable[int], ids: Sequence[int]) -> str:

@@ -104,9 +104,10 @@ def read_trace(lines: str | bytes | Iterable[str | bytes], source: str = "the tr
 
 def _event(line: str | bytes, templates: dict[bytes, Pod]) -> Event:
     """Return the event of one line."""
-    wire = decode_json(line, "an event as a JSON object", kind=_Line)
+    wire = decode_json(line, "an event as a JSON object", kind=_Line, once=True)
     if (wire.admit is None) == (wire.remove is None):
-        raise InputError.at("the event", 'either "admit" or "remove"', sorted(msgspec.to_builtins(wire)))
+        got = "neither" if wire.admit is None else "both"
+        raise InputError.at("the event", 'either "admit" or "remove"', got)
     if wire.remove is not None:
         return Removal(wire.time, wire.remove)
     if wire.duration is not None and wire.duration < 0:
@@ -345,7 +346,12 @@ class Simulation:
             self._end_pods(event.time, meter)
             meter.advance(event.time)
             if isinstance(event, Removal):
-                self._remove(event.uid, event.time, known)
+                if event.uid in self._where:
+                    self._take_away(event.uid)
+                elif event.uid in self._waiting:
+                    self._waited.append(event.time - self._waiting.pop(event.uid)[0].time)
+                elif event.uid not in known:  # one that was not placed has nothing to take away
+                    raise InputError.at("the trace", "the uid of a pod that has come", event.uid)
                 self._look_again(event.time)
             else:
                 if event.pod.uid in self._where:
@@ -434,15 +440,6 @@ class Simulation:
         if event.duration is not None:
             heapq.heappush(self._ends, (time + event.duration, event.pod.uid))
 
-    def _remove(self, uid: str, time: float, known: set[str]) -> None:
-        """Remove a pod; one that was not placed has nothing to take away."""
-        if uid in self._where:
-            self._take_away(uid)
-        elif uid in self._waiting:
-            self._waited.append(time - self._waiting.pop(uid)[0].time)
-        elif uid not in known:
-            raise InputError.at("the trace", "the uid of a pod that has come", uid)
-
     def _take_away(self, uid: str) -> None:
         index, request = self._where.pop(uid)
         self._nodes[index].remove(uid)
@@ -466,7 +463,9 @@ class Simulation:
     def _place(self, event: Arrival, demand: Demand, time: float) -> str:
         """Place a pod; return the word under which it is counted."""
         scores, tried = demand.scores, 0
-        while tried < self._attempts and (index := self._choose(scores)) is not None:
+        while tried < self._attempts and (best := scores.max()) != -np.inf:
+            equal = (scores == best).nonzero()[0]
+            index = int(equal[0 if len(equal) == 1 else self._random.randrange(len(equal))])
             if self._try(event.pod, index, demand):
                 self._will_end(event, time)
                 return _PLACED
@@ -477,14 +476,6 @@ class Simulation:
         if tried:
             return _REFUSED
         return "no alignment" if demand.fits.any() else "no room"
-
-    def _choose(self, scores: npt.NDArray[np.float64]) -> int | None:
-        """Return one of the best nodes; None if there is no candidate."""
-        best = scores.max()
-        if best == -np.inf:
-            return None
-        equal = (scores == best).nonzero()[0]
-        return int(equal[0 if len(equal) == 1 else self._random.randrange(len(equal))])
 
     def _try(self, pod: Pod, index: int, demand: Demand) -> bool:
         """Let a node admit the pod."""
@@ -561,7 +552,15 @@ class Candidates:
             if len(self._demands) >= _DEMANDS_KEPT or len(self._changes) > _CHANGES_KEPT:
                 self._demands.clear()
                 self._changes.clear()
-            demand = self._demands[key] = self._new(pod)
+            count = len(self._cluster)
+            demand = self._demands[key] = Demand(
+                pod.renamed(uid=f"{pod.uid}/asked"),  # nodes that are asked themselves may have the pod by then
+                self._totals.request(pod),
+                np.zeros(count, np.bool_),
+                np.full(count, -np.inf),
+                self._cluster.job(pod),
+                Evaluation.empty(count),
+            )
             self._look_at(demand, None)
         elif demand.seen < len(self._changes):
             self._look_at(demand, self._changed_since(demand.seen))
@@ -585,17 +584,6 @@ class Candidates:
             cause = short_cause(self._cluster.nodes[index], demand.pod, admits=admits)
             demand.causes[index] = self._times_changed[index], cause
         return cause
-
-    def _new(self, pod: Pod) -> Demand:
-        cluster, count = self._cluster, len(self._cluster)
-        return Demand(
-            pod.renamed(uid=f"{pod.uid}/asked"),  # nodes that are asked themselves may have the pod by then
-            self._totals.request(pod),
-            np.zeros(count, np.bool_),
-            np.full(count, -np.inf),
-            cluster.job(pod),
-            Evaluation.empty(count),
-        )
 
     def _changed_since(self, seen: int) -> npt.NDArray[np.int64] | None:
         """Return the indices of nodes that changed since then; None: it is as well to look at all."""

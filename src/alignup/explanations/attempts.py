@@ -12,7 +12,8 @@ from alignup.explanations.manifests import Manifest, quantity
 from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.kubernetes.manifest import read_pod
 from alignup.kubernetes.policy_options import set_options
-from alignup.records import Record, field, json_fields
+from alignup.node.restart import restarted
+from alignup.records import Record, field, json_fields, replace
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -66,11 +67,25 @@ class Attempts(Record, frozen=False):
             other.remove(uid)
         return self._good(other.try_admit(self.pod))
 
-    def with_kubelet(self, fields: Mapping[str, Any]) -> Admission | None:
-        """Return how the pod would be admitted if the kubelet had been configured so; None if it would not.
+    def without_topology(self, resource: str) -> Admission | None:
+        """Return how the pod would be admitted if a resource's plugin reported no NUMA nodes; None if it would not."""
+        pool = self.node.pools.get(resource)
+        if not self.is_copy or pool is None or not pool.ledger.inventory.is_aligned:
+            return None
+        other = self.node.copy()
+        devices = [replace(one, numa_nodes=None, has_only_unknown_nodes=False) for one in pool.reported]
+        if other.devices is not None:
+            other.devices.update(resource, devices)
+        return self._good(other.try_admit(self.pod))
+
+    def with_kubelet(self, fields: Mapping[str, Any], *, drained: bool = False) -> Admission | None:
+        """Return how the pod would be admitted once the kubelet is configured so; None if it would not.
+
+        The kubelet restarts with it, and every pod that is there has to stay.
 
         Args:
             fields: top-level keys that are laid over the configuration; None deletes one.
+            drained: the node is drained before, so that the pods come again in their order, on new state files.
         """
         if not self.is_copy or self.left <= 0:
             return None
@@ -81,10 +96,13 @@ class Attempts(Record, frozen=False):
                 version=self.node.config.version,
                 reading=self.node.config.reading,
             )
-            made = self.node.emptied(config)
-            if not all(made.admit(pod).admitted for pod in self.node.pods):
-                return None
-            return self._good(made.admit(self.pod))
+            if drained:
+                made = self.node.emptied(config)
+                stays = all(made.admit(pod).admitted for pod in self.node.pods)
+            else:
+                again = restarted(self.node, config)
+                made, stays = again.node, not again.refused
+            return self._good(made.admit(self.pod)) if stays else None
         except AlignupError:  # a kubelet would not start so
             return None
 

@@ -18,7 +18,7 @@ from alignup.providers.cpu.provider import SMT_ALIGNMENT_ERROR
 from alignup.providers.pod_pool import empty_shared_pool
 from alignup.records import Record, replace
 from alignup.text.byte_sizes import amount_in, shared_unit
-from alignup.text.counting import counted
+from alignup.text.counting import counted, named
 from alignup.topology_manager.refusal_account import in_words
 from alignup.topology_manager.refusal_message import LIMIT_REACHED, Amounts, cause, kind_of
 
@@ -57,8 +57,24 @@ def cause_of(trial: Trial, refusal: Refusal) -> Cause:
         found = _of_allocation(trial, question, refusal)
     else:
         found = merge_cause(refusal, question.holdings, asked_by(question.container or trial.pod))
+        if "cpu" in found.resources:
+            found = replace(found, sentence=found.sentence + _left_behind(trial.pod, question))
     limit = "" if trial.admission.exact else LIMIT_REACHED
     return Cause(one_line(found.sentence) + limit, found.kind, found.resources)
+
+
+def _left_behind(pod: Pod, question: Question) -> str:
+    """Return which CPUs of init containers the container has to take over; empty if there are none."""
+    if question.container is None:
+        return ""
+    ended = {one.name for one in pod.init_containers if not one.is_sidecar} - {question.container.name}
+    left = [
+        f"init container {one.container!r} left CPUs {one.cpus} on {named('NUMA node', nodes)}"
+        for one in question.holdings.containers
+        if one.pod_uid == pod.uid and one.container in ended and one.cpus
+        for nodes in [[node for node, cpus in question.holdings.node_cpus.items() if cpus & int(one.cpus)]]
+    ]
+    return f"; {' and '.join(left)}, which container {question.container.name!r} must reuse" if left else ""
 
 
 def _of_node(trial: Trial, limits: NodeObject, refusal: Refusal) -> str:

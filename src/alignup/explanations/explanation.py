@@ -134,12 +134,15 @@ class Suggestion(Record):
     """A change under which the pod would be admitted, or aligned better: tried, and found to be so."""
 
     kind: str
-    """`request`, `pod`, `kubelet` or `remove`."""
+    """`request`, `pod`, `kubelet`, `plugin` or `remove`."""
     text: str
     attempt: dict[str, Any]
-    """Has those of the keys `pod`, `kubelet` and `remove` that it needs; `docs/explain.md` says how to replay it."""
+    """Has one of the keys `pod`, `kubelet`, `excludeTopology` and `remove`; `docs/explain.md` says how to replay it."""
     minimal: bool | None = None
     """For `remove`: whether no smaller set of pods would do."""
+    after: str | None = None
+    """For `kubelet`: `restart` if it holds once the kubelet has restarted with it, and all pods stay; `drain` if the
+    node has to be drained before."""
 
     def __repr__(self) -> str:
         return f"<Suggestion: {self.text}>"
@@ -147,6 +150,7 @@ class Suggestion(Record):
     def to_dict(self) -> dict[str, Any]:
         """Return the suggestion in JSON's types."""
         told: dict[str, Any] = {"kind": self.kind, "text": self.text, "try": self.attempt, "verified": True}
+        told["after"] = self.after
         return told if self.minimal is None else {**told, "minimal": self.minimal}
 
 

@@ -61,7 +61,19 @@ def missed_by(trial: Trial, container: Container) -> str:
     if trial.policy.name == "none" and len(nodes) > 1:
         where = named("NUMA node", sorted(nodes))
         return f"its resources are on {where}, as policy none lets each provider take them wherever it can"
+    if spare := spare_caches(trial.l3_groups, got):
+        count = len(got.cpus or ())
+        return f"its {count} CPUs are in more L3 caches than they need ({spare} more), though whole ones are preferred"
     return ""
+
+
+def spare_caches(l3_groups: Sequence[int], got: ContainerAllocation) -> int:
+    """Return in how many more L3 caches a container's CPUs are than would hold them; 0 where that does not matter."""
+    cpus = int(got.cpus or 0)
+    if not l3_groups or not cpus:
+        return 0
+    largest = max(group.bit_count() for group in l3_groups)
+    return sum(bool(group & cpus) for group in l3_groups) - -(-cpus.bit_count() // largest)
 
 
 def _not_preferred(trial: Trial, question: Question) -> str:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from alignup.explanations.attempts import Attempts
     from alignup.kubernetes.pod import Container, Pod
+    from alignup.topology_manager.admission import Admission
 
 Reduction = tuple[float, Suggestion]
 """The share of the requests that is given up, from 0 to 1, and the suggestion."""
@@ -199,6 +200,23 @@ def _split(attempts: Attempts, container: Container) -> Iterator[Suggestion]:
             text = f"split container {container.name!r} into {parts} containers of {each} each"
             yield Suggestion("pod", text, {"pod": manifest})
             return
+
+
+def shared_container(attempts: Attempts) -> Iterator[tuple[Suggestion, Admission]]:
+    """Yield the pod with one of its smaller containers in the shared pool, as a fraction of a CPU less puts it there.
+
+    The pod keeps its QoS class. Beside the suggestion is how it is admitted.
+    """
+    own = sorted((one for one in attempts.pod.all_containers if one.exclusive_cpus), key=lambda one: one.exclusive_cpus)
+    for one in own[:-1]:
+        thousandths = 1000 * one.exclusive_cpus - 100
+        manifest = changed(attempts.manifest, {(one.name, "cpu"): thousandths}, as_whole=True)
+        if admission := attempts.with_pod(manifest):
+            amount, kind = quantity("cpu", thousandths), "init container" if one.is_init else "container"
+            text = (
+                f"request {amount} cpu instead of {one.exclusive_cpus} in {kind} {one.name!r}, which then shares CPUs"
+            )
+            yield Suggestion("pod", text, {"pod": manifest}), admission
 
 
 def pinned_shape(attempts: Attempts) -> Iterator[Suggestion]:

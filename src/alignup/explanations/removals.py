@@ -20,7 +20,7 @@ from alignup.text.byte_sizes import short_bytes
 from alignup.text.counting import counted, some_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -52,7 +52,12 @@ class _Holder(Record, frozen=False):
 
 
 def removal(
-    attempts: Attempts, holdings: Holdings, blamed: Sequence[str], *, as_whole: bool = False
+    attempts: Attempts,
+    holdings: Holdings,
+    blamed: Sequence[str],
+    *,
+    as_whole: bool = False,
+    tying: Collection[str] = (),
 ) -> Suggestion | None:
     """Return the pods to remove; None if the pod would not even fit if it were alone.
 
@@ -61,12 +66,13 @@ def removal(
         holdings: who holds what on the node.
         blamed: the resources to blame for the refusal; empty: unknown.
         as_whole: what pods request of the node as a whole counts, not what they hold.
+        tying: names of the pods whose memory rules NUMA nodes out; they are the first candidates.
     """
     found = _requesters(attempts.node.pods) if as_whole else _holders(attempts.node.pods, holdings)
     holders = sorted(found, key=lambda one: (one.totals[blamed[0]] if as_whole and blamed else 0, one.totals["cpu"]))
     if not holders or not attempts.without([one.uid for one in holders]):
         return None
-    for one in holders:
+    for one in sorted(holders, key=lambda one: one.name not in tying):
         if attempts.without([one.uid]):
             return _suggestion([one], blamed, as_whole=as_whole, minimal=True)
     if not as_whole:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import islice, product
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.explanations.attempts import Attempts
 from alignup.explanations.explanation import Suggestion
-from alignup.explanations.manifests import asked_by, manifest_of
-from alignup.explanations.missed import numa_nodes_of, places_in_words
-from alignup.explanations.pod_changes import node_reductions, pinned_shape, reductions, shapes
+from alignup.explanations.manifests import asked_by, changed, manifest_of
+from alignup.explanations.missed import numa_nodes_of, places_in_words, spare_caches
+from alignup.explanations.pod_changes import node_reductions, pinned_shape, reductions, shapes, shared_container
 from alignup.explanations.removals import removal
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.kubernetes.pod_requests import is_pinned_memory
 from alignup.kubernetes.policy_options import set_options
+from alignup.records import replace
+from alignup.topology_manager.refusal_account import MemoryAccount
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from alignup.explanations.trial import Trial
     from alignup.node.holdings import Holdings
     from alignup.node.node import Node
-    from alignup.topology_manager.admission import Admission
+    from alignup.topology_manager.admission import Admission, ContainerAllocation
 
 Option = tuple[float, Suggestion]
 """How much is given up, from 0 to 1, and the suggestion."""
@@ -65,8 +67,35 @@ def _for_admitted(attempts: Attempts, trial: Trial) -> Iterator[Option]:
     if not all(got.affinity is not None and got.affinity.preferred for got in trial.got.values()):
         yield from _for_refused(attempts, trial, ())
     attempts.must_be_preferred = False
+    if attempts.manifest and (spread := _nodes_of(trial.before, trial.got)):
+        for one, admission in shared_container(attempts):
+            if _nodes_of(trial.before, admission.containers) < spread:
+                yield 0.1, one
+                break
     if attempts.manifest:
+        yield from ((0.0, one) for one in _in_one_cache(attempts, trial))
         yield from ((0.0, one) for one in pinned_shape(attempts))
+
+
+def _in_one_cache(attempts: Attempts, trial: Trial) -> Iterator[Suggestion]:
+    """Yield a few CPUs more for a container whose CPUs are in more L3 caches than they need, and then are not."""
+    for one in trial.pod.all_containers:
+        if one.name not in trial.got or not spare_caches(trial.l3_groups, trial.got[one.name]):
+            continue
+        for count in range(one.exclusive_cpus + 1, one.exclusive_cpus + trial.cpus_per_core + 1):
+            manifest = changed(attempts.manifest, {(one.name, "cpu"): count})
+            admission = attempts.with_pod(manifest)
+            if admission and not spare_caches(trial.l3_groups, admission.containers[one.name]):
+                text = (
+                    f"ask for {count} cpu instead of {one.exclusive_cpus} in container {one.name!r}, which share caches"
+                )
+                yield Suggestion("pod", text, {"pod": manifest})
+                break
+
+
+def _nodes_of(holdings: Holdings, containers: Mapping[str, ContainerAllocation]) -> set[int]:
+    """Return the ids of the NUMA nodes that a pod lies in."""
+    return set().union(*(numa_nodes_of(holdings, got) for got in containers.values()))
 
 
 def _for_refused(attempts: Attempts, trial: Trial, blamed: Sequence[str]) -> Iterator[Option]:
@@ -77,64 +106,100 @@ def _for_refused(attempts: Attempts, trial: Trial, blamed: Sequence[str]) -> Ite
     elif attempts.manifest:
         container = refusal.container if refusal else None
         yield from ((0.1, one) for one in shapes(attempts, container))
+        if "cpu" in blamed:
+            yield from ((0.25, one) for one, _ in islice(shared_container(attempts), 1))
         resources = blamed or tuple(dict.fromkeys(name for one in trial.pod.all_containers for name in asked_by(one)))
         yield from ((0.2 + 0.6 * lost, one) for lost, one in reductions(attempts, resources, container))
     own = (attempts.node.devices, attempts.node.cpu, attempts.node.memory)
     # which a node of another configuration would lack
     has_users_providers = any(all(provider is not one for one in own) for provider in attempts.node.manager.providers)
-    removed = removal(attempts, trial.before, blamed, as_whole=whole)
+    accounts = trial.questions[-1].accounts.values() if trial.questions else ()
+    ties = [tie for one in accounts if isinstance(one, MemoryAccount) for tie in one.ties()]
+    tying = {name for _, names in ties for name in names}
+    removed = removal(attempts, trial.before, blamed, as_whole=whole, tying=tying)
     if removed is not None:
         yield 0.35 + min(0.4, 0.05 * len(removed.attempt["remove"])), removed
+    if not whole:
+        yield from ((0.9, one) for one in _plugin_changes(attempts, trial.before))
     if whole and "pods" in blamed:
         fields: dict[str, Any] = {"maxPods": len(trial.others) + 1, "podsPerCore": None}
         if attempts.with_kubelet(fields) is not None:
             text = f"configure the kubelet with maxPods {fields['maxPods']}"
-            yield 0.1, Suggestion("kubelet", text, {"kubelet": fields})
+            yield 0.1, Suggestion("kubelet", text, {"kubelet": fields}, after="restart")
     elif not whole and not has_users_providers:
         changes = islice(kubelet_changes(attempts, trial.before, blamed), MOST_FOUND)
-        yield from ((0.3 + 0.6 * lost, one) for lost, one in changes)
+        # those that hold as the node is go first
+        yield from ((0.3 + 0.6 * lost + (one.after == "drain"), one) for lost, one in changes)
+
+
+def _plugin_changes(attempts: Attempts, holdings: Holdings) -> Iterator[Suggestion]:
+    """Yield the resource whose plugin would do better to report no NUMA nodes."""
+    for resource, _ in attempts.pod.devices:
+        admission = attempts.without_topology(resource)
+        if admission is not None:
+            others = {
+                name: replace(got, devices={one: ids for one, ids in got.devices.items() if one != resource})
+                for name, got in admission.containers.items()
+            }
+            where = places_in_words(holdings, others)
+            text = (
+                f"let the device plugin of {resource} report no NUMA nodes (excludeTopology): it would run "
+                f"{where or 'anywhere'}, with {resource} from anywhere"
+            )
+            yield Suggestion("plugin", text, {"excludeTopology": [resource]})
+            return
 
 
 MOST_FOUND: Final = 2
 COSTS: Final = {"single-numa-node": 0.0, "restricted": 0.2, "best-effort": 0.5, "none": 0.8}
 NOT_PREFERRED: Final = 0.3
+MEMORY_STATE: Final = "/var/lib/kubelet/memory_manager_state"
 
 
 def kubelet_changes(attempts: Attempts, holdings: Holdings, blamed: Sequence[str]) -> Iterator[Option]:
     """Yield configurations under which the pod would be admitted, those that cost least alignment first.
 
-    Each is tried on a new node of the same machine and devices, to which the present pods are admitted in their order.
+    Those that hold after a restart of the kubelet, on its state files, come before those that need a drain.
 
     Args:
         attempts: the node and the pod.
         holdings: what there is on the node.
         blamed: the resources to blame for the refusal.
     """
-    for cost, fields, name in sorted(_candidates(attempts, blamed), key=lambda one: one[0]):
-        admission = attempts.with_kubelet(fields)
+    candidates = sorted(_candidates(attempts, blamed), key=lambda one: one[0])
+    found: set[str] = set()
+    for after, (cost, fields, name) in product(("restart", "drain"), candidates):
+        leaves_state = "memoryManagerPolicy" in fields  # under which no kubelet reads the file of another one
+        if name in found or (leaves_state and after == "restart"):
+            continue
+        admission = attempts.with_kubelet(fields, drained=after == "drain")
         if admission is None:
             continue
         if attempts.must_be_preferred and not any(
             numa_nodes_of(holdings, got) for got in admission.containers.values()
         ):
             continue  # nothing of the pod would be aligned
+        found.add(name)
         lost, words = _alignment(admission, holdings)
-        yield cost + lost, Suggestion("kubelet", f"configure the kubelet with {name}: {words}", {"kubelet": fields})
+        deleted = f" and deleting {MEMORY_STATE}" if leaves_state else ""
+        first = f"after draining the node{deleted}: " if after == "drain" else ""
+        text = f"{first}configure the kubelet with {name}: {words}"
+        yield cost + lost, Suggestion("kubelet", text, {"kubelet": fields}, after=after)
 
 
 def _candidates(attempts: Attempts, blamed: Sequence[str]) -> Iterator[tuple[float, dict[str, Any], str]]:
     """Yield what may be tried: what alignment it costs, the fields, and their names in words."""
     config = attempts.node.config
     policy = config.topology_manager_policy
-    if policy == "none":
-        if attempts.must_be_preferred:
-            fields = {"topologyManagerPolicy": "best-effort", "topologyManagerPolicyOptions": None}
-            yield 0.0, fields, "topologyManagerPolicy best-effort"
-    else:
+    if policy != "none" and len(attempts.pod.all_containers) > 1:
         scope = "pod" if config.topology_manager_scope == "container" else "container"
         yield 0.05, {"topologyManagerScope": scope}, f"topologyManagerScope {scope}"
-    for weaker in TOPOLOGY_POLICIES[: TOPOLOGY_POLICIES.index(policy)]:
-        yield COSTS[weaker], {"topologyManagerPolicy": weaker}, f"topologyManagerPolicy {weaker}"
+    if len(attempts.node.machine.numa_nodes) > 1:  # on a single one all policies decide alike
+        if policy == "none" and attempts.must_be_preferred:
+            fields = {"topologyManagerPolicy": "best-effort", "topologyManagerPolicyOptions": None}
+            yield 0.0, fields, "topologyManagerPolicy best-effort"
+        for weaker in TOPOLOGY_POLICIES[: TOPOLOGY_POLICIES.index(policy)]:
+            yield COSTS[weaker], {"topologyManagerPolicy": weaker}, f"topologyManagerPolicy {weaker}"
     set_cpu = set_options(config.cpu_manager_policy_options)
     if "cpu" in blamed:
         for option in set_cpu:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from alignup.errors import AllocationError
 from alignup.node.holdings import Holdings, holdings_of
 from alignup.node.inputs import has_policy
+from alignup.providers.cpu.topology import cpus_by_cache
 from alignup.records import Record, field
 from alignup.topology_manager.provider import HintProvider, RecordingProvider, ResourceHints, allocate_pod
 from alignup.topology_manager.scope import Refusal
@@ -62,6 +63,8 @@ class Trial(Record):
     got: dict[str, ContainerAllocation]
     """By container, what it was given before the refusal took it back."""
     cpus_per_core: int = 1
+    l3_groups: tuple[int, ...] = ()
+    """The CPUs of each L3 cache, where the CPU manager prefers to keep a container's together."""
     limits: NodeObject | None = None
     """What the node as a whole offers, where the kubelet's own checks refused the pod."""
     others: tuple[Pod, ...] = ()
@@ -100,8 +103,10 @@ def tried(node: Node, pod: Pod) -> Trial:
                 after = after if admission else before
             scratch.remove(pod.uid)
         per_core = 1 if node.cpu is None else node.cpu.ledger.capacity.topology.cpus_per_core
+        by_l3 = node.cpu is not None and node.config.cpu_manager_policy_options.prefer_align_cpus_by_uncorecache
         return Trial(
             pod, admission, tuple(questions), policy, scope, before, after, notes.got, per_core,
+            tuple(cpus_by_cache(node.machine).values()) if by_l3 else (),
             None if admission else limits, node.pods,
         )  # fmt: skip
 

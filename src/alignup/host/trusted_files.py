@@ -64,8 +64,9 @@ def distrust(path: Path) -> str:
             left += [part for part in reversed(target.split("/")) if part]
             at = "/" if target.startswith("/") else at
             continue
-        is_open = stat.S_ISDIR(found.st_mode) or stat.S_ISREG(found.st_mode)
-        if is_open and _others_may_write(found) and not found.st_mode & stat.S_ISVTX:
+        may_be_open = stat.S_ISDIR(found.st_mode) or stat.S_ISREG(found.st_mode)
+        by_group = found.st_mode & stat.S_IWGRP and not _is_private_group(found.st_gid)
+        if may_be_open and (found.st_mode & stat.S_IWOTH or by_group) and not found.st_mode & stat.S_ISVTX:
             return f"other users may write to {here}"
         at = here
     return ""
@@ -85,13 +86,6 @@ def check_trusted(path: Path, what: str, hint: str = "") -> None:
     trouble = distrust(path)
     if trouble:
         raise InputError(f"{what} {path} is not trusted: {trouble}{hint}")
-
-
-def _others_may_write(found: os.stat_result) -> bool:
-    """Return whether users other than root and this one may write to a file or folder."""
-    if found.st_mode & stat.S_IWOTH:
-        return True
-    return bool(found.st_mode & stat.S_IWGRP) and not _is_private_group(found.st_gid)
 
 
 def _is_private_group(gid: int) -> bool:

@@ -84,10 +84,7 @@ def best_in_order(lists: HintLists, all_nodes: int, violates: Callable[[int], bo
         return found
 
     whole = block(0, None) if results else ()
-    if agreed:
-        mask, score, unsatisfied = whole[0][2]
-    else:
-        mask, score, unsatisfied = _apply(whole, (all_nodes, 0, False))
+    mask, score, unsatisfied = whole[0][2] if agreed else _apply(whole, (all_nodes, 0, False))
     return ScoredHint(mask, bool(agreed), unsatisfied, score)
 
 
@@ -167,10 +164,7 @@ class Merged(Record):
 
 
 def merge(
-    policy: str,
-    providers: Sequence[ProviderHints],
-    all_nodes: int,
-    violates: Callable[[int], bool] = lambda _mask: False,
+    policy: str, providers: Sequence[ProviderHints], all_nodes: int, violates: Callable[[int], bool] = lambda _: False
 ) -> Merged:
     """Return the best hint and the verdict, as Koordinator's merge does.
 

@@ -186,12 +186,10 @@ class PodPolicies:
             return Refusal(StatusCode.UNRESOLVABLE.value, mismatch_sentence(wanted.policy, own.name))
         if policy == NonePolicy.name:
             return None
-        if policy == own.name:
-            scope, rule = self._manager.scope, own
-        else:
-            scope, rule = PodScope(), self._policy(policy)
+        is_own = policy == own.name
+        rule = own if is_own else self._policy(policy)
         ruled = ExclusivePolicy(rule, wanted.exclusive, self.occupancy, self._all_nodes)
-        return ExclusiveScope(scope, ruled, self._held, self._holders)
+        return ExclusiveScope(self._manager.scope if is_own else PodScope(), ruled, self._held, self._holders)
 
     def mixes_unwillingly(self, pod: Pod, mask: int) -> bool:
         """Return whether a pod that prefers to keep apart (Preferred) would share one of these NUMA nodes.

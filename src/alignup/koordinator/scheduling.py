@@ -249,7 +249,9 @@ def evaluate(
         return Verdict(effective.SUCCESS, effective.Status(effective.StatusCode.UNRESOLVABLE, (reason,)))
     if not policy:
         return Verdict(effective.SUCCESS, effective.SUCCESS, effective.SUCCESS, policy)
-    return _Alignment(demands, node, profile, spec, policy, exclusive).verdict()
+    wanted = effective.default_exclusive(spec.policy, spec.exclusive, exclusive)
+    exclusivity = Exclusivity(wanted, node.occupancy, policy == effective.SINGLE_NUMA_NODE)
+    return _Alignment(demands, node, profile, policy, exclusivity).verdict()
 
 
 class _Alignment(Record):
@@ -258,24 +260,21 @@ class _Alignment(Record):
     demands: Sequence[Demand]
     node: NodeView
     profile: Profile
-    spec: effective.NumaTopologySpec
     policy: str
-    default: str
+    exclusivity: Exclusivity
 
     def verdict(self) -> Verdict:
         """Return the outcome: BestEffort aligns in Reserve, the others in Filter."""
-        reached = Verdict(effective.SUCCESS, effective.SUCCESS, policy=self.policy)
-        wanted = effective.default_exclusive(self.spec.policy, self.spec.exclusive, self.default)
-        exclusivity = Exclusivity(wanted, self.node.occupancy, self.policy == effective.SINGLE_NUMA_NODE)
-        aligned, status = self._aligned(reached, exclusivity)
+        aligned, status = self.aligned()
         if status is not effective.SUCCESS:
-            status = self._named(reached, exclusivity, status)
+            status = self._named(status)
         in_reserve = self.policy == effective.BEST_EFFORT or status is effective.SUCCESS
         return replace(aligned, reserve=status) if in_reserve else replace(aligned, filter=status)
 
-    def _aligned(self, reached: Verdict, exclusivity: Exclusivity) -> tuple[Verdict, effective.Status]:
+    def aligned(self) -> tuple[Verdict, effective.Status]:
         """Return the verdict with hints, and affinity and allocation if all goes well; and whether it did."""
-        nodes = self.node.numa_nodes
+        reached = Verdict(effective.SUCCESS, effective.SUCCESS, policy=self.policy)
+        nodes, exclusivity = self.node.numa_nodes, self.exclusivity
         if not nodes:
             return reached, effective.Status(effective.StatusCode.UNRESOLVABLE, ("node(s) missing NUMA resources",))
         hints = offered_hints(
@@ -289,30 +288,29 @@ class _Alignment(Record):
         offered = replace(reached, hints=hints)
         all_nodes = (1 << nodes) - 1
         merged = merge(self.policy, [hints], all_nodes, lambda mask: self.profile.violates(mask, exclusivity))
-        if not merged.admitted:
-            return offered, effective.Status(effective.StatusCode.UNSCHEDULABLE, merged.reasons)
-        given = Split({}, ()) if merged.hint.mask is None else split(self.demands, merged.hint.mask)
-        if given.insufficient:
+        reasons = merged.reasons
+        if merged.admitted:
+            given = Split({}, ()) if merged.hint.mask is None else split(self.demands, merged.hint.mask)
             reasons = tuple(f"Insufficient NUMA {resource}" for resource in given.insufficient)
-            return offered, effective.Status(effective.StatusCode.UNSCHEDULABLE, reasons)
-        if self.profile.excludes(merged.hint.mask or 0, exclusivity):
-            reasons = (self._sentence(merged.hint.mask or 0, exclusivity),)
-            return offered, effective.Status(effective.StatusCode.UNSCHEDULABLE, reasons)
-        return replace(offered, affinity=merged.hint, allocation=given.amounts), effective.SUCCESS
+            if not reasons and self.profile.excludes(merged.hint.mask or 0, exclusivity):
+                reasons = (self._sentence(merged.hint.mask or 0),)
+            if not reasons:
+                return replace(offered, affinity=merged.hint, allocation=given.amounts), effective.SUCCESS
+        return offered, effective.Status(effective.StatusCode.UNSCHEDULABLE, reasons)
 
-    def _named(self, reached: Verdict, exclusivity: Exclusivity, status: effective.Status) -> effective.Status:
+    def _named(self, status: effective.Status) -> effective.Status:
         """Return the refusal that names exclusivity if the pod would come in without it."""
-        if exclusivity.wanted != effective.REQUIRED:
+        if self.exclusivity.wanted != effective.REQUIRED:
             return status
-        free, without = self._aligned(reached, replace(exclusivity, wanted=""))
+        free, without = replace(self, exclusivity=replace(self.exclusivity, wanted="")).aligned()
         mask = 0 if free.affinity is None else free.affinity.mask or 0
-        if without is not effective.SUCCESS or not self.profile.excludes(mask, exclusivity):
+        if without is not effective.SUCCESS or not self.profile.excludes(mask, self.exclusivity):
             return status
-        return effective.Status(status.code, (self._sentence(mask, exclusivity),))
+        return effective.Status(status.code, (self._sentence(mask),))
 
-    def _sentence(self, mask: int, exclusivity: Exclusivity) -> str:
+    def _sentence(self, mask: int) -> str:
         """Return why a pod must not have these NUMA nodes, with the pods that hold them."""
-        single = not exclusivity.single
+        single = not self.exclusivity.single
         ids = self.node.numa_ids or range(self.node.numa_nodes)
         return exclusivity_sentence(
             {
@@ -426,7 +424,4 @@ def offered_hints(
 def _hints(masks: Sequence[tuple[int, float]], *, all_preferred: bool) -> list[ScoredHint]:
     """Return the hints for masks in ascending size."""
     smallest = masks[0][0].bit_count() if masks else 0
-    return [
-        ScoredHint(mask, all_preferred or mask.bit_count() == smallest, unsatisfied=False, score=weight)
-        for mask, weight in masks
-    ]
+    return [ScoredHint(mask, all_preferred or mask.bit_count() == smallest, score=weight) for mask, weight in masks]

@@ -16,14 +16,17 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from alignup.errors import InputError
+from alignup.errors import ConfigError, InputError
 from alignup.kubelet import checkpoints
 from alignup.kubelet.layout import CPU_STATE, DEVICE_CHECKPOINT, MEMORY_STATE, FolderFiles, NodeFiles
 from alignup.kubelet.read import KubeletOptions, NodeRecords, config_of, machine_of, read_records, stale_entries
 from alignup.kubernetes.versions import KubeletVersion, release_of
 from alignup.machine.bits import union
 from alignup.machine.cpuset import CPUSet
-from alignup.providers.cpu.provider import reserved_by
+from alignup.node.restart import check_start
+from alignup.providers.cpu.distribution import never_ends
+from alignup.providers.cpu.provider import reserved_by, reserved_fault
+from alignup.providers.cpu.topology import cpu_topology
 from alignup.records import Record, replace
 from alignup.text.byte_sizes import short_bytes
 
@@ -56,6 +59,11 @@ class Finding(Record):
     """The way the kubelet deals with it at its next start."""
     repair: str
     """How to mend it."""
+
+    @property
+    def stops(self) -> bool:
+        """Whether the kubelet does not start, at any time or at some."""
+        return "the kubelet does not start" in self.effect
 
 
 def finding(kind: str, text: str, message: str = "", file: str = "") -> Finding:
@@ -110,10 +118,16 @@ def _found(files: NodeFiles, options: KubeletOptions) -> list[Finding]:
 
     records = read_records(files, options, read)
     machine = options.get("machine") or (machine_of(files) if files.kernel is not None else None)
+    source = records.configuration.source
     try:
         config = config_of(records, machine)
     except InputError as error:
-        return [*found, finding("configuration", str(error), file=records.configuration.source)]
+        return [*found, finding("configuration", str(error), file=source)]
+    if machine is not None and source:
+        try:
+            check_start(machine, config)
+        except ConfigError as error:
+            found.append(finding("reservations", "the reservations do not suit the machine", str(error), source))
     found += _missing(records, config, {*values, *(one.file for one in found)})
     found += _formats(values, config)
     wrong = {one.file for one in found}
@@ -174,6 +188,8 @@ def _contents(records: NodeRecords, machine: Machine | None, config: KubeletConf
         if machine is not None:
             reserved, cpus = CPUSet.from_int(reserved_by(config, machine)), CPUSet.from_int(machine.cpus)
         yield from _check_cpus(state.cpu, config, reserved, cpus)
+        if machine is not None:
+            yield from _endless(state.cpu, config, machine, reserved)
     if state.memory is not None:
         yield from _check_memory(state.memory, config, machine)
     if state.devices is not None:
@@ -204,22 +220,32 @@ def _check_cpus(state: CpuState, config: KubeletConfig, reserved: CPUSet, cpus: 
             yield finding("cpus-changed", "the shared pool is empty", "default cpuset cannot be empty")
         return
     strict = config.cpu_manager_policy_options.strict_cpu_reservation
-    inside = CPUSet(reserved & state.shared)
-    if strict and inside:
-        yield finding(
-            "reserved-cpus",
-            f"CPUs {inside} are reserved and in the shared pool, which strict-cpu-reservation forbids",
-            f'some of strictly reserved cpus: "{inside}" are present in defaultCpuSet: "{state.shared}"',
-        )
-    elif not strict and inside != reserved:
-        yield finding(
-            "reserved-cpus",
-            f"CPUs {CPUSet(reserved - state.shared)} are reserved now, and were given to containers before",
-            f'not all reserved cpus: "{reserved}" are present in defaultCpuSet: "{state.shared}"',
-        )
+    fault = reserved_fault(reserved, state.shared, strict=strict)
+    if fault is not None:
+        yield finding("reserved-cpus", *fault)
     yield from _overlaps(state)
     if cpus is not None:
         yield from _changed_cpus(state, CPUSet(cpus - reserved) if strict else cpus)
+
+
+def _endless(state: CpuState, config: KubeletConfig, machine: Machine, reserved: CPUSet) -> Iterator[Finding]:
+    """Yield the smallest number of CPUs with which the kubelet would go round forever, as things are now."""
+    options = config.cpu_manager_policy_options
+    if not (config.cpu_manager_policy == "static" and options.full_pcpus_only and options.distribute_cpus_across_numa):
+        return
+    if "distribution_never_ends" not in release_of(config.version).faults:
+        return
+    topology, free = cpu_topology(machine), int(state.shared) & ~int(reserved)
+    together, one_socket = (
+        topology.cpus_per_core,
+        options.align_by_socket and config.profile.distribution_prefers_one_socket,
+    )
+    for count in range(together, free.bit_count() + 1, together):
+        if never_ends(topology, free, count, together, in_one_socket=one_socket):
+            yield finding(
+                "endless-distribution", f"a container of {count} CPUs finds halves of cores left on NUMA nodes"
+            )
+            return
 
 
 def _overlaps(state: CpuState) -> Iterator[Finding]:
@@ -248,7 +274,9 @@ def _changed_cpus(state: CpuState, cpus: CPUSet) -> Iterator[Finding]:
     words = [f"{words} {some}" for words, some in differences.items() if some]
     if words:
         message = f'current set of available CPUs "{cpus}" doesn\'t match with CPUs in state "{written}"'
-        yield finding("cpus-changed", " and ".join(words), message)
+        found = finding("cpus-changed", " and ".join(words), message)
+        lost = written - cpus
+        yield replace(found, repair=f"bring the CPUs back, or {found.repair}") if lost else found
 
 
 def _check_memory(state: checkpoints.MemoryState, config: KubeletConfig, machine: Machine | None) -> Iterator[Finding]:
@@ -261,7 +289,9 @@ def _check_memory(state: checkpoints.MemoryState, config: KubeletConfig, machine
     if policy != "Static" or not state.nodes:
         return
     fresh = state.nodes if machine is None else _fresh_nodes(machine, config)
-    yield from [*_unknown(state, fresh), *_changed_memory(state, fresh)] or _books(state)
+    yield from [*_unknown(state, fresh), *_changed_memory(state, fresh)] or _books(
+        state, exact=not config.profile.memory_groups_checked
+    )
 
 
 def _fresh_nodes(machine: Machine, config: KubeletConfig) -> dict[int, checkpoints.NumaNodeState]:
@@ -325,11 +355,15 @@ def _difference(numa_id: int, what: str, then: int, now: int) -> str:
     return f"NUMA node {numa_id} has {new} of {what}, and had {old} when the file was written"
 
 
-def _books(state: checkpoints.MemoryState) -> Iterator[Finding]:
+def _books(state: checkpoints.MemoryState, *, exact: bool) -> Iterator[Finding]:
     """Yield where the file's books of memory do not follow from the blocks of containers.
 
     A start takes the blocks in no order, and the last one on a NUMA node says the node's group: where blocks of
     several groups are on one node, the kubelet starts at some times and not at others, whatever amounts are written.
+
+    Args:
+        state: what is written.
+        exact: compare each NUMA node, as kubelets up to 1.31 do, and not the sums of each group.
     """
     held = [
         block
@@ -357,6 +391,8 @@ def _books(state: checkpoints.MemoryState) -> Iterator[Finding]:
             yield finding("memory-groups" if cells in there else "memory-books", text)
         elif not is_mixed:
             yield from _amounts(state, cells, sizes)
+            if exact:
+                yield from _amounts_of_node(state, numa_id, cells, sizes)
 
 
 def _amounts(
@@ -373,6 +409,23 @@ def _amounts(
                 f"of {kind} on NUMA nodes {where}, {reserved} bytes count as held and {free} as free; containers hold "
                 f"{taken} of {there}"
             )
+            yield finding("memory-books", text)
+
+
+def _amounts_of_node(
+    state: checkpoints.MemoryState,
+    numa_id: int,
+    group: tuple[int, ...],
+    sizes: Mapping[tuple[tuple[int, ...], str], int],
+) -> Iterator[Finding]:
+    """Yield where a NUMA node holds other amounts than a start deals out, which fills the first nodes of a group."""
+    before = group[: group.index(numa_id)]
+    for kind in state.nodes[numa_id].tables or {}:
+        table = state.nodes[numa_id].table(kind)
+        left = sizes.get((group, kind), 0) - sum(state.nodes[one].table(kind).allocatable for one in before)
+        dealt = max(0, min(left, table.allocatable))
+        if table.reserved != dealt:
+            text = f"{table.reserved} bytes of {kind} on NUMA node {numa_id} count as held, and a start deals {dealt}"
             yield finding("memory-books", text)
 
 

@@ -7,7 +7,6 @@ resources of device plugins in random order; here they are in the order of their
 
 from __future__ import annotations
 
-from collections import Counter
 from struct import pack, unpack
 from typing import TYPE_CHECKING, Any, Final
 
@@ -61,22 +60,39 @@ def node_limits(
 
 def _allocatable(machine: Machine, config: KubeletConfig) -> dict[str, int]:
     """Return what a kubelet reports as allocatable: what there is less what is reserved."""
-    reserve = config.node_reserve
-    total = sum(one.memory for one in machine.numa_nodes)
-    pages = machine.memory_by_type
-    memory = pages.pop("memory")
-    kept = reserve.amounts.get("memory", 0) + _eviction_memory(reserve.eviction_memory, total)
+    reserve, kept = config.node_reserve, node_reservation(machine, config)
     if config.memory_manager_policy == "Static":  # a kubelet does not start unless both are equal
-        by_node = [size for one in config.reserved_memory for kind, size in one.limits if kind == "memory"]
-        kept = max(kept, sum(by_node))
-    cpus = 1000 * len(config.reserved_system_cpus) or reserve.amounts.get("cpu", 0)
+        kept["memory"] = max(kept["memory"], reserved_by_type(config).get("memory", 0))
     per_core = reserve.pods_per_core * machine.cpu_count
     return {
-        "cpu": max(0, 1000 * machine.cpu_count - cpus),
-        **({"memory": max(0, memory - kept)} if machine.knows_memory else {}),
         "pods": min(reserve.max_pods, per_core) if per_core else reserve.max_pods,
-        **{name: max(0, size - reserve.amounts.get(name, 0)) for name, size in pages.items()},
+        **{name: max(0, size - kept.get(name, 0)) for name, size in node_capacity(machine).items()},
     }
+
+
+def node_capacity(machine: Machine) -> dict[str, int]:
+    """Return the CPU in thousandths and the bytes of each type that pods could have if nothing were reserved."""
+    amounts = {"cpu": 1000 * machine.cpu_count, **machine.memory_by_type}
+    if not machine.knows_memory:
+        del amounts["memory"]
+    return amounts
+
+
+def node_reservation(machine: Machine, config: KubeletConfig) -> dict[str, int]:
+    """Return what a kubelet keeps from pods (`GetNodeAllocatableReservation`): CPU in thousandths, else units."""
+    reserve = config.node_reserve
+    total = sum(one.memory for one in machine.numa_nodes)
+    memory = reserve.amounts.get("memory", 0) + _eviction_memory(reserve.eviction_memory, total)
+    cpus = 1000 * len(config.reserved_system_cpus) or reserve.amounts.get("cpu", 0)
+    return {**reserve.amounts, "cpu": cpus, "memory": memory}
+
+
+def reserved_by_type(config: KubeletConfig) -> dict[str, int]:
+    """Return the bytes of each type that `reservedMemory` reserves on all NUMA nodes."""
+    found: dict[str, int] = {}
+    for kind, size in (item for one in config.reserved_memory for item in one.limits):
+        found[kind] = found.get(kind, 0) + size
+    return found
 
 
 def _eviction_memory(threshold: str, total: int) -> int:
@@ -130,39 +146,24 @@ def misfit_of(pod: Pod, others: Sequence[Pod], node: NodeObject) -> Misfit:
     short = list(_insufficient(pod, others, node))
     failed = next(_failed_predicates(pod, others, node), None)
     if is_critical(pod) and failed is None and short:
-        return _preemption(pod, others, {one.resource: one.lacking for one in short})
+        return _preemption(pod, others, {resource: lacking for resource, lacking, _ in short})
     if short and not is_critical(pod):
-        return Misfit(f"OutOf{short[0].resource}", short[0].message, tuple(one.resource for one in short))
+        resource, _, message = short[0]
+        return Misfit(f"OutOf{resource}", message, tuple(one for one, _, _ in short))
     if failed is not None:
         name, description = failed
         return Misfit(name, f"Predicate {name} failed: {description}")
     return Misfit()
 
 
-class _Insufficient(Record):
-    """A resource of which too little is left."""
-
-    resource: str
-    requested: int
-    used: int
-    capacity: int
-
-    @property
-    def lacking(self) -> int:
-        return self.requested - (self.capacity - self.used)
-
-    @property
-    def message(self) -> str:
-        amounts = f"requested: {self.requested}, used: {self.used}, capacity: {self.capacity}"
-        return f"Node didn't have enough resource: {self.resource}, {amounts}"
-
-
-def _insufficient(pod: Pod, others: Sequence[Pod], node: NodeObject) -> Iterator[_Insufficient]:
-    """Yield the resources of which too little is left, in the scheduler's order."""
-    asked = {"pods": 1, **requests_of(pod)}
-    used = Counter({"pods": len(others)})
-    for other in others:
-        used.update(requests_of(other))
+def _insufficient(pod: Pod, others: Sequence[Pod], node: NodeObject) -> Iterator[tuple[str, int, str]]:
+    """Yield the resources of which too little is left, in the scheduler's order: what is lacking, and its words."""
+    asked = {**requests_of(pod), "pods": 1}
+    used: dict[str, int] = {}
+    for other in others if len(asked) > 1 else ():
+        for name, amount in requests_of(other).items():
+            used[name] = used.get(name, 0) + amount
+    used["pods"] = len(others)
     basic = [name for name in ("pods", "cpu", "memory", "ephemeral-storage") if name in asked]
     for name in [*basic, *sorted(asked.keys() - set(basic))]:
         capacity = node.allocatable.get(name)
@@ -170,8 +171,10 @@ def _insufficient(pod: Pod, others: Sequence[Pod], node: NodeObject) -> Iterator
             if is_device(name) or name == "memory" or not is_pinned_memory(name):
                 continue  # kubelets ignore devices that the node lacks; disks, perhaps memory, are not known
             capacity = 0
-        if asked[name] > capacity - used[name]:
-            yield _Insufficient(name, asked[name], used[name], capacity)
+        lacking = asked[name] - (capacity - used.get(name, 0))
+        if lacking > 0:
+            amounts = f"requested: {asked[name]}, used: {used.get(name, 0)}, capacity: {capacity}"
+            yield name, lacking, f"Node didn't have enough resource: {name}, {amounts}"
 
 
 def _failed_predicates(pod: Pod, others: Sequence[Pod], node: NodeObject) -> Iterator[tuple[str, str]]:

@@ -17,7 +17,7 @@ from alignup.kubernetes.pod import POLICIES, Pod
 from alignup.kubernetes.qos import QOSClass
 from alignup.kubernetes.versions import known_fields
 from alignup.records import Record, field, replace
-from alignup.text.counting import counted
+from alignup.text.counting import counted, some_of
 from alignup.text.documents import read_documents
 from alignup.text.known_keys import unknown_keys
 
@@ -386,8 +386,7 @@ def live_pods(
     nodes = sorted({one.node_name for one in alive if one.node_name})
     if node_name is None:
         if len(nodes) > 1 and one_node:
-            named = ", ".join(nodes[:3]) + (" and others" if len(nodes) > 3 else "")  # noqa: PLR2004
-            raise InputError(f"these are pods of several nodes ({named}): --node-name chooses one")
+            raise InputError(f"these are pods of several nodes ({some_of(nodes, 3)}): --node-name chooses one")
         return alive
     kept = [one for one in alive if one.node_name in {"", node_name}]
     if len(kept) < len(alive):

@@ -11,8 +11,8 @@ import os
 import re
 from collections.abc import Mapping
 from enum import Enum
-from functools import cache, total_ordering
-from typing import Any, Final
+from functools import cache
+from typing import Any, Final, NamedTuple
 
 from alignup.errors import InputError, warn
 from alignup.records import Record
@@ -20,16 +20,10 @@ from alignup.records import Record
 _VERSION: Final = r"v?([0-9]{1,4})\.([0-9]{1,6})(?:\.[0-9]{1,9}(?:[-+.][0-9A-Za-z.+~_-]{0,200})?)?[+]?"
 
 
-@total_ordering
-class KubeletVersion(Record):
+class KubeletVersion(NamedTuple):
     """A minor release of Kubernetes 1; patches of one release decide alike."""
 
     minor: int
-
-    def __lt__(self, other: object) -> bool:
-        if not isinstance(other, KubeletVersion):
-            return NotImplemented
-        return self.minor < other.minor
 
     def __str__(self) -> str:
         return f"1.{self.minor}"
@@ -60,6 +54,8 @@ class Release(Record):
 
     rules: frozenset[str]
     """The names of the rules that hold, see `docs/versions.md`."""
+    faults: frozenset[str]
+    """The names of known faults, see `docs/versions.md`: on these a kubelet hangs, panics or gives something twice."""
     checkpoints: Mapping[str, tuple[str, ...]]
     """By file, the versions that the kubelet reads; it writes the last one."""
     cpu_options: Mapping[str, str]
@@ -78,6 +74,7 @@ def release_of(version: KubeletVersion) -> Release:
     data = _read_json(f"{_RELEASES}/{version}.json")
     return Release(
         rules=frozenset(data["rules"]),
+        faults=frozenset(data["faults"]),
         checkpoints={name: tuple(versions) for name, versions in data["checkpoints"].items()},
         cpu_options=data["cpuOptions"],
         topology_options=data["topologyOptions"],

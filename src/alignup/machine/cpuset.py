@@ -9,10 +9,13 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
-from typing import Final
 
 from alignup.errors import InputError
 from alignup.machine.bits import bit_numbers
+
+TYPE_CHECKING = False  # `typing` is slow to import
+if TYPE_CHECKING:
+    from typing import Final
 
 CPU_LIMIT: Final = 65536
 """CPU numbers are below this: eight times what the kernel can be built for, so that a typing error in a

@@ -10,13 +10,15 @@ closest nodes with CPUs. The kubelet has no such option: it takes the nodes that
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
 
 from alignup.errors import InputError, warn
 from alignup.records import Record, replace
 from alignup.text.counting import some_of
 
+TYPE_CHECKING = False  # `typing` is slow to import
 if TYPE_CHECKING:
+    from typing import Any
+
     from alignup.machine.machine import Machine
 
 

@@ -30,6 +30,8 @@ _MAX_DEPTH: Final = 200
 _WORD_DIGITS: Final = 8
 _MOST_WORDS: Final = CPU_LIMIT // 32
 _MOST_DIGITS: Final = 18
+_KINDS: Final = {"DRAM": "dram", "HBM": "hbm", "MCDRAM": "hbm", "GPUMemory": "gpu", "NVM": "far", "CXL-DRAM": "far"}
+"""What is read of hwloc's subtypes of memory."""
 _FARTHEST: Final = 1 << 31
 
 
@@ -74,6 +76,8 @@ def machine_of_topology(root: Element, where: str) -> Machine:
         raise InputError(f"no objects of type PU at {where}")
     if found.cpus.bit_count() > CPU_COUNT_LIMIT:
         raise InputError(f"{found.cpus.bit_count()} CPUs are more than the {CPU_COUNT_LIMIT} supported at {where}")
+    all_cpus = found.cpus
+    found.cpus &= _allowed(top, "cpuset")
     cores = make_cores(_core_groups(found), number_groups(found.packages), found.l3_groups)
     if not found.nodes:
         found.nodes.append((0, found.cpus, top))
@@ -82,16 +86,22 @@ def machine_of_topology(root: Element, where: str) -> Machine:
     owned = _owned_cpus(found)
     ids = [numa_id for numa_id, _, _ in found.nodes]
     rows = _distances(root, in_document) or [()] * len(ids)
+    open_nodes = _allowed(top, "nodeset")
     nodes = tuple(
-        _numa_node(numa_id, element, cores_within(cores, cpus), row)
+        _numa_node(numa_id, element, cores_within(cores, cpus), row, has_memory=bool(open_nodes >> numa_id & 1))
         for (numa_id, _, element), cpus, row in zip(found.nodes, owned, rows, strict=True)
     )
     return Machine(
         numa_nodes=nodes,
-        offline_cpus=tuple(bit_numbers(_set(top.get("complete_cpuset")) & ~found.cpus)),
+        offline_cpus=tuple(bit_numbers(_set(top.get("complete_cpuset")) & ~all_cpus)),
         pci_devices=_pci_devices(found, ids, owned),
         unassigned_cores=cores_within(cores, found.cpus & ~union(owned)),
     )
+
+
+def _allowed(top: Element, kind: str) -> int:
+    """Return the CPUs or nodes that the process that wrote the document might use; all if it does not say."""
+    return _set(top.get(f"allowed_{kind}")) or -1
 
 
 def parse_xml(data: bytes, where: str) -> Element:
@@ -191,13 +201,15 @@ def _owned_cpus(found: _Found) -> list[int]:
     return owned
 
 
-def _numa_node(numa_id: int, element: Element, cores: tuple[Core, ...], row: tuple[int, ...]) -> NumaNode:
-    """Return the record of a node, with the memory and the hugepages of its object."""
-    memory = _attribute(element, "local_memory")
+def _numa_node(
+    numa_id: int, element: Element, cores: tuple[Core, ...], row: tuple[int, ...], *, has_memory: bool
+) -> NumaNode:
+    """Return the record of a node, with the memory and the hugepages of its object, if it may be used."""
+    memory = _attribute(element, "local_memory") if has_memory else 0
     pages = sorted((_attribute(page, "size"), _attribute(page, "count")) for page in element.iterfind("page_type"))
     # the smallest size is that of ordinary pages, even on machines where that is 64 KiB
     huge = tuple(HugePages.of_bytes(size, count) for size, count in pages[1:] if size >= _MIN_HUGEPAGE)
-    return NumaNode(numa_id, memory, cores, huge, row)
+    return NumaNode(numa_id, memory, cores, huge if has_memory else (), row, _KINDS.get(element.get("subtype", ""), ""))
 
 
 def _attribute(element: Element, name: str) -> int:

@@ -236,6 +236,24 @@ def load_with_devices(
     return loaded
 
 
+def with_usual_devices(loaded: LoadedMachine, resources: Iterable[str], *, is_here: bool) -> LoadedMachine:
+    """Return a machine with the devices that a device plugin would offer there as some resources.
+
+    Devices that it comes with stay. On the machine at hand NVIDIA's driver is asked for its GPUs, if it answers; other
+    devices, and those of other machines, are PCI devices. Those near nodes without CPUs count as near the closest with.
+    """
+    from alignup.machine.device_inventory import near_cpu_nodes  # noqa: PLC0415  # seldom used
+    from alignup.machine.nvidia import GPU_RESOURCE  # noqa: PLC0415  # as above
+    from alignup.machine.pci_devices import devices_from_pci, usual_selectors  # noqa: PLC0415  # as above
+
+    wanted = list(resources)
+    if is_here and GPU_RESOURCE in wanted:
+        loaded = _with_gpus(loaded, "if there", lambda _: None)
+    missing = [one for name in wanted if name not in loaded.devices for one in usual_selectors(loaded.machine, name)]
+    loaded = loaded.with_devices(devices_from_pci(loaded.machine, missing))
+    return replace(loaded, devices=near_cpu_nodes(loaded.machine, loaded.devices))
+
+
 def _with_gpus(loaded: LoadedMachine, ask: AskDriver, tell: Callable[[str], None]) -> LoadedMachine:
     """Return a machine with the GPUs that the driver knows, where it is to be asked for them."""
     from alignup.machine.nvidia import GPU_RESOURCE, has_gpus, read_gpus  # noqa: PLC0415  # seldom used

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError
 from alignup.machine.device_inventory import Device, decode_inventory, decode_preferred_sets, inventory_to_dict
 from alignup.records import Record, field, replace
 
+TYPE_CHECKING = False  # `typing` is slow to import
 if TYPE_CHECKING:
+    from typing import Any, Final
+
     from alignup.machine.machine import Machine
 
 EXTRA_KEYS: Final = ("devices", "preferredSets", "kubelet")

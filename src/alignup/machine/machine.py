@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError
 from alignup.machine.bits import bit_numbers, union
@@ -18,8 +17,10 @@ from alignup.records import Record, field, json_fields, replace
 from alignup.text.byte_sizes import short_bytes
 from alignup.text.counting import counted
 
+TYPE_CHECKING = False  # `typing` is slow to import
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any, Final
 
     from alignup.machine.wire import CoreWire, MachineWire, NumaNodeWire
 
@@ -63,6 +64,10 @@ class Machine(Record):
     unassigned_cores: tuple[Core, ...] = ()
     """Cores whose CPUs are online and belong to no NUMA node. Nothing is ever placed on them: a mask of nodes
     cannot name them. They are listed so that every CPU of the machine is accounted for."""
+    isolated_cpus: tuple[int, ...] = ()
+    """CPUs that the kernel's scheduler puts no process on (`isolcpus`); kubelets give them away like others."""
+    nohz_full_cpus: tuple[int, ...] = ()
+    """CPUs without a timer tick (`nohz_full`)."""
 
     numa_node_ids: tuple[int, ...] = field(init=False, repr=False, compare=False)
     """Kernel ids by position."""
@@ -159,8 +164,8 @@ class Machine(Record):
 
         `numaNodes[]` has `id`, `memory` in bytes, `cores[]` of `cpus`, `socket` and perhaps `l3`, and perhaps
         `hugepages` {size: pages} and `distances`: a row indexed by node id, or as long as there are nodes.
-        `offlineCpus`, `pciDevices`, `unassignedCores` and `overlappingCpus` may be missing; others are
-        ignored.
+        `memoryKind`, `offlineCpus`, `pciDevices`, `unassignedCores`, `overlappingCpus`, `isolatedCpus` and
+        `nohzFullCpus` may be missing; others are ignored.
 
         Raises:
             InputError: a field is missing or of the wrong kind, a number is negative, a node id or a CPU
@@ -184,6 +189,9 @@ class Machine(Record):
         }
         if self.overlapping_cpus:
             described["overlappingCpus"] = list(bit_numbers(self.overlapping_cpus))
+        for key, cpus in (("isolatedCpus", self.isolated_cpus), ("nohzFullCpus", self.nohz_full_cpus)):
+            if cpus:
+                described[key] = list(cpus)
         if self.unassigned_cores:
             described["unassignedCores"] = list(map(_core_to_dict, self.unassigned_cores))
         return described
@@ -257,6 +265,8 @@ def machine_from_dict(data: Mapping[str, Any], where: str = "machine") -> Machin
         offline_cpus=tuple(sorted(set(wire.offline_cpus))),
         pci_devices=tuple(PciDevice(*astuple(pci)) for pci in wire.pci_devices),
         unassigned_cores=tuple(map(_core, wire.unassigned_cores)),
+        isolated_cpus=tuple(sorted(set(wire.isolated_cpus))),
+        nohz_full_cpus=tuple(sorted(set(wire.nohz_full_cpus))),
     )
 
 
@@ -292,7 +302,7 @@ def _numa_node(wire: NumaNodeWire, ids: list[int], where: str) -> NumaNode:
         raise InputError.at(f"{where}.memory", f"memory for its hugepages ({taken} bytes)", wire.memory)
     cores = tuple(sorted(map(_core, wire.cores), key=lambda core: core.cpus[0]))
     hugepages = tuple(pages[size] for size in sorted(pages))
-    return NumaNode(wire.id, wire.memory, cores, hugepages, _row(wire.distances, ids, where))
+    return NumaNode(wire.id, wire.memory, cores, hugepages, _row(wire.distances, ids, where), wire.memory_kind)
 
 
 def _core(wire: CoreWire) -> Core:
@@ -319,7 +329,7 @@ def _numa_node_to_dict(node: NumaNode, ids: tuple[int, ...]) -> dict[str, Any]:
     if node.distances:
         known = dict(zip(ids, node.distances, strict=True))
         described["distances"] = [known.get(numa_id, UNREACHABLE) for numa_id in range(ids[-1] + 1)]
-    return described
+    return described | ({"memoryKind": node.memory_kind} if node.memory_kind else {})
 
 
 def _core_to_dict(core: Core) -> dict[str, Any]:

@@ -9,12 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from itertools import count
-from typing import Final
 
 from alignup.errors import InputError
 from alignup.machine.bits import bit_numbers, bit_set
 from alignup.records import Record, field
 from alignup.text.byte_sizes import BYTE_SUFFIXES, format_bytes
+
+TYPE_CHECKING = False  # `typing` is slow to import
+if TYPE_CHECKING:
+    from typing import Final
 
 _PAGE_SIZE: Final = "([1-9][0-9]{0,8})(Ki|Mi|Gi|Ti)"
 
@@ -92,6 +95,8 @@ class NumaNode(Record):
     hugepages: tuple[HugePages, ...] = ()
     distances: tuple[int, ...] = ()
     """To each node of the machine in the order of `machine.numa_nodes`; empty: not known."""
+    memory_kind: str = ""
+    """`dram`, `hbm`, `gpu` (of a GPU), `far` (slower than DRAM, as behind CXL); empty: what is usual, or not known."""
 
     @property
     def memory_by_type(self) -> dict[str, int]:

@@ -33,6 +33,16 @@ _SELECTOR: Final = re.compile(
 )
 
 
+_USUAL: Final = {
+    GPU_RESOURCE: ("10de:*",),
+    "amd.com/gpu": ("1002:*,class=03", "1002:*,class=12"),
+    "gpu.intel.com/i915": ("8086:*,class=03",),
+    "gpu.intel.com/xe": ("8086:*,class=03",),
+    "habana.ai/gaudi": ("1da3:*,class=12",),
+}
+"""The PCI devices that device plugins offer as the devices of a resource, as `--device-resource` selects them."""
+
+
 class PciSelector(Record):
     """A choice of PCI devices as the devices of a resource. Numbers are in hex, in lower case; empty: any."""
 
@@ -62,6 +72,12 @@ class PciSelector(Record):
             vendor=(found["vendor"] or "").lower(),
             device=(found["device"] or "").lower().replace("*", ""),
         )
+
+    @property
+    def option(self) -> str:
+        """The option of the command line that makes this choice."""
+        classes = f",class={self.class_}" if self.class_ and self.resource != GPU_RESOURCE else ""
+        return f"--device-resource {self.resource}={self.vendor}:{self.device or '*'}{classes}"
 
     def __str__(self) -> str:
         identity = f"{self.vendor}:{self.device or '*'}" if self.vendor else ""
@@ -98,6 +114,12 @@ def devices_from_pci(machine: Machine, selectors: Iterable[PciSelector]) -> dict
             nodes = None if device.numa_node is None else (device.numa_node,)
             inventory.setdefault(selector.resource, {})[device.address] = Device(device.address, nodes)
     return {resource: tuple(devices[address] for address in sorted(devices)) for resource, devices in inventory.items()}
+
+
+def usual_selectors(machine: Machine, resource: str) -> list[PciSelector]:
+    """Return what selects the devices of a machine that a device plugin would offer as a resource, if it has any."""
+    selectors = (PciSelector.parse(f"{resource}={text}") for text in _USUAL.get(resource, ()))
+    return [one for one in selectors if any(map(one.selects, machine.pci_devices))]
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -30,6 +30,7 @@ class NumaNodeWire(msgspec.Struct):
     cores: list[CoreWire]
     hugepages: dict[str, _Count] = {}
     distances: list[_Number] = []
+    memory_kind: Literal["", "dram", "hbm", "gpu", "far"] = msgspec.field(name="memoryKind", default="")
 
 
 class PciDeviceWire(msgspec.Struct):
@@ -52,3 +53,5 @@ class MachineWire(msgspec.Struct, rename="camel"):
     pci_devices: list[PciDeviceWire] = []
     unassigned_cores: list[CoreWire] = []
     overlapping_cpus: list[_CpuNumber] = []
+    isolated_cpus: list[_CpuNumber] = []
+    nohz_full_cpus: list[_CpuNumber] = []

@@ -36,6 +36,7 @@ from alignup.topology_manager.scope import KUBELET, ContainerScope, Refusal
 if TYPE_CHECKING:
     from alignup.claims.on_node import ClaimProvider
     from alignup.claims.read import Resources
+    from alignup.core.amounts.memory_ledger import MemoryLedger
     from alignup.koordinator.node_policies import PodPolicies
     from alignup.koordinator.occupancy import Occupancy
     from alignup.machine.cpuset import CPUSet
@@ -284,16 +285,31 @@ class Node:
             InputError: the manifest is not one of a pod.
             PodExistsError: a pod of this uid is admitted already.
         """
-        pod = self.read(pod)
-        with self.manager.lock:
-            restore = None if self._keeps_bindings else self.bindings()
-            refusal, preempted = self._decide(pod, observed=True)
-            if refusal is not None and restore is not None:
-                restore()
-            admission = self.admission(pod, refusal, preempted)
-            for one in preempted:
+        return self.manager.lock.attempt(self._admit, self._undo, self.read(pod), [])
+
+    def _admit(self, pod: Pod, books: list[MemoryLedger | None]) -> Admission:
+        self.manager.check_new(pod)
+        books.append(None if self.memory is None else self.memory.ledger.copy())
+        refusal, preempted = self._decide(pod, observed=True)
+        if refusal is not None and not self._keeps_bindings:
+            self._undo(pod, books)
+        admission = self.admission(pod, refusal, preempted)
+        if preempted:
+            self.manager.lock.settle(self._evict, preempted, books)
+        return admission
+
+    def _evict(self, pods: Iterable[Pod], books: list[MemoryLedger | None]) -> None:
+        books.clear()  # from here on the admission is not undone
+        for one in pods:
+            if self.manager.has_pod(one.uid):
                 self.remove(one.uid)
-            return admission
+
+    def _undo(self, pod: Pod, books: list[MemoryLedger | None]) -> None:
+        """Remove a pod, if it is there, and take the memory manager's books back; without books, do nothing."""
+        if books and self.manager.has_pod(pod.uid):
+            self.remove(pod.uid)
+        if self.memory is not None and books and books[0] is not None:
+            self.memory.ledger.assign(books[0])
 
     def try_admit(self, pod: Pod | Mapping[str, Any]) -> Admission:
         """Return the admission that `admit` would give, and leave the node exactly as it is.
@@ -308,20 +324,18 @@ class Node:
             InputError: the manifest is not one of a pod.
             PodExistsError: a pod of this uid is admitted already.
         """
-        pod = self.read(pod)
-        with self.manager.lock:
-            own = (self.devices, self.cpu, self.memory)
-            if not (self.whole_verdict or self.beyond_kubelet) and can_preview(self.manager, own, pod):
-                return preview(self.manager, own, pod, self.machine.numa_node_ids)
-            restore = self.bindings()
-            try:
-                refusal, preempted = self._decide(pod, observed=False)
-                admission = self.admission(pod, refusal, preempted)
-                if refusal is None:
-                    self.remove(pod.uid)
-            finally:
-                restore()
-            return admission
+        return self.manager.lock.attempt(self._try, self._undo, self.read(pod), [])
+
+    def _try(self, pod: Pod, books: list[MemoryLedger | None]) -> Admission:
+        own = (self.devices, self.cpu, self.memory)
+        if not (self.whole_verdict or self.beyond_kubelet) and can_preview(self.manager, own, pod):
+            return preview(self.manager, own, pod, self.machine.numa_node_ids)
+        self.manager.check_new(pod)
+        books.append(None if self.memory is None else self.memory.ledger.copy())
+        refusal, preempted = self._decide(pod, observed=False)
+        admission = self.admission(pod, refusal, preempted)
+        self._undo(pod, books)
+        return admission
 
     def read(self, pod: Pod | Mapping[str, Any]) -> Pod:
         """Return a pod, or the one that a manifest describes, as the kubelet of this node's release reads it.
@@ -541,8 +555,7 @@ class Node:
         """
         from alignup.node.resize import resize  # noqa: PLC0415  # admissions do without
 
-        with self.manager.lock:
-            return resize(self, pod_uid, containers, pod)
+        return self.manager.lock.attempt(resize, None, self, pod_uid, containers, pod)
 
     def remove(self, pod_uid: str) -> None:
         """Take back everything that a pod holds.
@@ -550,15 +563,16 @@ class Node:
         Raises:
             UnknownPodError: no such pod is admitted.
         """
-        policies = self._pod_policies
-        if policies is None:
+        if self._pod_policies is None:
             self.manager.remove(pod_uid)
-            return
-        with self.manager.lock:
-            try:
-                self.manager.remove(pod_uid)
-            finally:  # a provider may fail to release; the pod is removed all the same
-                policies.removed(pod_uid)
+        else:
+            self.manager.pod(pod_uid)
+            self.manager.lock.settle(self._remove, pod_uid)
+
+    def _remove(self, pod_uid: str) -> None:
+        if self.manager.has_pod(pod_uid):  # a provider may fail to release; the pod is removed all the same
+            self.manager.remove(pod_uid)
+        self.pod_policies.removed(pod_uid)
 
 
 def _memory_provider(machine: Machine, config: KubeletConfig) -> MemoryProvider | None:

@@ -40,23 +40,24 @@ def can_preview(manager: TopologyManager, own: Own, pod: Pod) -> bool:
 
 def preview(manager: TopologyManager, own: Own, pod: Pod, numa_node_ids: tuple[int, ...]) -> Admission:
     """Return the admission that `Node.admit` would give; the manager's lock must be held."""
+    # as a change: a device plugin that is asked must not change the node
+    return manager.lock.change(_preview, None, manager, own, pod, numa_node_ids)
+
+
+def _preview(manager: TopologyManager, own: Own, pod: Pod, numa_node_ids: tuple[int, ...]) -> Admission:
     [container] = pod.all_containers
-    manager.lock.begin_change()  # a device plugin that is asked must not change the node
-    try:
-        best, refusal = NOTHING_DECIDED, None
-        if type(manager.scope) is not NoneScope:
-            asked = None if type(manager.scope) is PodScope else container
-            best, refusal = merged(pod, asked, manager.policy, manager.providers)
-        got: dict[str, Any] = {}
-        for provider in own:
-            if provider is None or refusal is not None:
-                continue
-            try:
-                got[provider.name] = provider.preview(pod, container, best)
-            except AllocationError as error:
-                refusal = failed(error, container, best, provider)
-    finally:
-        manager.lock.end_change()
+    best, refusal = NOTHING_DECIDED, None
+    if type(manager.scope) is not NoneScope:
+        asked = None if type(manager.scope) is PodScope else container
+        best, refusal = merged(pod, asked, manager.policy, manager.providers)
+    got: dict[str, Any] = {}
+    for provider in own:
+        if provider is None or refusal is not None:
+            continue
+        try:
+            got[provider.name] = provider.preview(pod, container, best)
+        except AllocationError as error:
+            refusal = failed(error, container, best, provider)
     if refusal is not None:
         return Admission(False, refusal.reason, refusal=refusal, numa_node_ids=numa_node_ids)
     affinity = None if best is NOTHING_DECIDED else best

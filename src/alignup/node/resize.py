@@ -18,13 +18,14 @@ from alignup.topology_manager.admission import ALLOCATED, DEFERRED, Resize
 from alignup.topology_manager.scope import TOPOLOGY_AFFINITY_MESSAGE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from alignup.kubernetes.kubelet_config import KubeletConfig
     from alignup.kubernetes.node_object import NodeObject
     from alignup.kubernetes.pod import Pod
     from alignup.providers.cpu.provider import CpuProvider
     from alignup.providers.memory.provider import MemoryProvider
+    from alignup.topology_manager.admission import ContainerAllocation
     from alignup.topology_manager.manager import TopologyManager
     from alignup.topology_manager.scope import Refusal
 
@@ -43,6 +44,10 @@ class _Node(Protocol):
     memory: MemoryProvider | None
     manager: TopologyManager
     whole_verdict: bool
+
+    def allocation(self, pod_uid: str, container_name: str) -> ContainerAllocation: ...
+
+    def bindings(self) -> Callable[[], None]: ...
 
     def limits(self, pod: Pod) -> NodeObject: ...
 
@@ -66,11 +71,31 @@ def resize(node: _Node, uid: str, containers: Mapping[str, Any], resources: Mapp
     refused = _infeasible(node, wanted, changed, changes_pod=resources is not None)
     if refused:
         return Resize(_INFEASIBLE, refused)
+    before = {one.name: node.allocation(uid, one.name) for one in pod.all_containers}
+    return node.manager.lock.attempt(_resized, _undo, node, pod, wanted, before, node.bindings())
+
+
+def _resized(node: _Node, _pod: Pod, wanted: Pod, *_: object) -> Resize:
     refused = _deferred(node, wanted)
     if refused:
         return Resize(DEFERRED, refused)
     node.manager.update_requests(wanted)
     return Resize(ALLOCATED)
+
+
+def _undo(
+    node: _Node, pod: Pod, _wanted: Pod, before: Mapping[str, ContainerAllocation], restore: Callable[[], None]
+) -> None:
+    """Take back what a resize that was cut short gave to containers that had nothing."""
+    for name, had in before.items():
+        if node.cpu is not None and had.cpus is None:
+            node.cpu.release(pod.uid, name)
+        if node.memory is not None and not had.memory:
+            node.memory.release(pod.uid, name)
+    restore()
+    node.manager.update_requests(pod)
+    affinities = {name: had.affinity for name, had in before.items() if had.affinity is not None}
+    node.manager.set_affinities(pod.uid, affinities)
 
 
 def _changed(pod: Pod, wanted: Pod) -> frozenset[str]:

@@ -63,7 +63,7 @@ def lay_out(
     for node, sockets in zip(machine.numa_nodes, _homes(machine), strict=True):
         rooms.setdefault(sockets, []).append(node)
     drawn = [
-        _socket_box(machine, sockets, nodes, places, remarks or {})
+        _socket_box(sockets, nodes, places, remarks or {})
         for sockets, nodes in sorted(rooms.items(), key=lambda room: (not room[0], room[0]))
     ]
     parts = [boxes.group(boxes.in_rows(drawn, _WIDEST, _BETWEEN))]
@@ -97,16 +97,12 @@ def _homes(machine: Machine) -> list[tuple[int, ...]]:
 
 
 def _socket_box(
-    machine: Machine,
-    sockets: tuple[int, ...],
-    nodes: Sequence[NumaNode],
-    places: Places,
-    remarks: Mapping[int, Sequence[str]],
+    sockets: tuple[int, ...], nodes: Sequence[NumaNode], places: Places, remarks: Mapping[int, Sequence[str]]
 ) -> boxes.Box:
     """Return a socket, or the sockets whose nodes have cores of several, or no socket, with NUMA nodes."""
     seen = [node for node in nodes if node.cores or node.memory or (node.id,) in places or node.id in remarks]
     seen.sort(key=lambda node: not node.cores)
-    drawn = [_node_box(machine, node, places.get((node.id,), {}), remarks.get(node.id, ())) for node in seen]
+    drawn = [_node_box(node, places.get((node.id,), {}), remarks.get(node.id, ())) for node in seen]
     blocks = [boxes.group(boxes.in_rows(drawn, _WIDEST_SOCKET))] if drawn else []
     if empty := CPUSet(node.id for node in nodes if node not in seen):
         text = f"NUMA node{'' if len(empty) == 1 else 's'} {str(empty).replace(',', ', ')}: no CPUs, no memory"
@@ -118,9 +114,7 @@ def _socket_box(
     return boxes.framed("socket", boxes.stacked(blocks), label, title)
 
 
-def _node_box(
-    machine: Machine, node: NumaNode, near: Mapping[str, list[boxes.Box]], remarks: Sequence[str]
-) -> boxes.Box:
+def _node_box(node: NumaNode, near: Mapping[str, list[boxes.Box]], remarks: Sequence[str]) -> boxes.Box:
     """Return a NUMA node with remarks on it, and its cores, memory and devices."""
     cores = [_cores_box(node.cores)] if node.cores else []
     told = [min(boxes.text_width(one, boxes.CELL_FONT), _WIDEST_REMARK) for one in remarks]
@@ -129,7 +123,7 @@ def _node_box(
     blocks += [*cores, *_memory_bars(node, width), *_device_boxes((node.id,), near, width)]
     cpus = _cpus_of(node.cores)
     parts = [f"{counted(len(cpus), 'CPU')}: {cpus}" if cpus else "no CPUs", f"{short_bytes(node.memory)} memory"]
-    if machine.distance_matrix:
+    if node.distances:
         parts.append(f"distances {' '.join(map(str, node.distances))}")
     label = f"NUMA node {node.id}"
     return boxes.framed("node", boxes.stacked(blocks), label, f"{label}: {'; '.join(parts)}", key=("node", node.id))

@@ -39,9 +39,8 @@ def places_of(boxes: Box) -> dict[Key, Box]:
 
 def reserved_layer(places: Mapping[Key, Box], cpus: Iterable[int]) -> Layer:
     """Return the CPUs that no container gets for itself."""
-    return _marked(
-        places, [("cpu", cpu) for cpu in cpus], RESERVED, "reserved: no container gets these CPUs for itself"
-    )
+    title = "reserved: no container gets these CPUs for itself"
+    return _marked(places, [("cpu", cpu) for cpu in cpus], RESERVED, title)
 
 
 def holding_layer(

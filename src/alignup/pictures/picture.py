@@ -68,7 +68,7 @@ def scene_element(scene: Scene) -> Element:
     if scene.is_headed:
         boxes = group(stacked([_heading(scene, max(boxes.width, _LEAST_WIDTH)), boxes]))
     if scene.holdings is None:
-        return assembled(scene, boxes, [], None)
+        return assembled(scene.title, boxes, [], None)
     places, signs = overlay.places_of(boxes), scene.signs
     # the subject comes last, so that no neighbour hides its lines
     holders = sorted(scene.holders, key=lambda one: one.pod_uid == scene.subject)
@@ -81,7 +81,7 @@ def scene_element(scene: Scene) -> Element:
         ),
     ]
     names = {signs[one.pod_uid]: one.pod for one in scene.holders}
-    return assembled(scene, boxes, layers, names, signs.get(scene.subject))
+    return assembled(scene.title, boxes, layers, names, signs.get(scene.subject))
 
 
 def _heading(scene: Scene, width: int) -> Box:
@@ -93,7 +93,7 @@ def _heading(scene: Scene, width: int) -> Box:
 
 
 def assembled(
-    scene: Scene,
+    title: str,
     boxes: Box,
     layers: Sequence[overlay.Layer],
     names: Mapping[overlay.Sign, str] | None,
@@ -103,7 +103,7 @@ def assembled(
     """Return the picture of a machine with layers upon it.
 
     Args:
-        scene: the title.
+        title: of the picture.
         boxes: of the machine.
         layers: the lowest first.
         names: for the legend; None: the machine alone, without a legend.
@@ -121,7 +121,7 @@ def assembled(
         height += box.height
         used = [overlay.RESERVED, *names, *further]
     drawn = [*(one.shapes for one in all_layers), *(one.texts for one in all_layers)]
-    return picture(width, height, scene.title, drawn, overlay.patterns(used))
+    return picture(width, height, title, drawn, overlay.patterns(used))
 
 
 def machine_page(scene: Scene) -> str:

@@ -18,7 +18,7 @@ from alignup.pictures.boxes import Box, Key, fitted, text_width
 from alignup.pictures.layout import lay_out
 from alignup.pictures.overlay import Layer, Sign, amounts_layer, holding_layer, places_of, reserved_layer, sign_of
 from alignup.pictures.page import containers_table, heading, page, paragraph, scrolling, table
-from alignup.pictures.picture import Scene, assembled
+from alignup.pictures.picture import assembled
 from alignup.pictures.svg import add, picture, style, svg_text
 from alignup.records import Record, field
 from alignup.replay.scenario import Admit, Resize, Start, Step, apply_step, errors_of_step, read_steps
@@ -123,8 +123,7 @@ def timeline(
     film.layers.append(reserved_layer(film.places, holdings_of(node).reserved_cpus))
     frames = list(_frames(film, steps[:MOST_STEPS]))
     title = str(scenario.get("name") or f"scenario {number}")
-    scene = Scene(title, node.machine, node.inventory, is_headed=False)
-    picture = assembled(scene, boxes, film.layers, {}, further=film.used.values())
+    picture = assembled(title, boxes, film.layers, {}, further=film.used.values())
     section = Element("section")
     section.append(heading(title))
     if len(steps) > len(frames):

@@ -64,6 +64,8 @@ class Resize(Record):
 Step = Admit | Start | Resize | Remove
 Hints = dict[str | None, dict[str, ResourceHints]]
 """By container (None: the pod as a whole) and name of the provider."""
+Recorders = Sequence[tuple[str, RecordingProvider]]
+"""What remembers the hints of each provider, with the provider's name."""
 
 
 def steps_of(scenario: Mapping[str, Any]) -> Sequence[Any]:
@@ -197,13 +199,18 @@ MOST_SHOWN_HINTS = 4096
 
 
 def replay(
-    scenario: Mapping[str, Any], *, with_hints: bool = False, kubelet_version: KubeletVersion | str | None = None
+    scenario: Mapping[str, Any],
+    *,
+    with_hints: bool = False,
+    with_faults: bool = False,
+    kubelet_version: KubeletVersion | str | None = None,
 ) -> dict[str, Any]:
     """Return the answer to each step of a scenario.
 
     Args:
         scenario: keys as in the module's docstring; `expect` is ignored.
         with_hints: add the hints of each provider.
+        with_faults: say in the key `kubelet` where the kubelet would not answer, panic, or give CPUs twice.
         kubelet_version: the kubelet's release, in place of the key `kubeletVersion`.
 
     Returns:
@@ -226,11 +233,11 @@ def replay(
         node = Node.from_dict(scenario, wrap=record if with_hints else None, kubelet_version=kubelet_version)
     except ConfigError as error:
         return {"name": name, "configError": str(error)}
-    return {"name": name, "steps": list(replay_steps(node, steps_of(scenario), recorders))}
+    return {"name": name, "steps": list(replay_steps(node, steps_of(scenario), recorders, with_faults=with_faults))}
 
 
 def replay_steps(
-    node: Node, steps: Sequence[Any], recorders: Sequence[tuple[str, RecordingProvider]]
+    node: Node, steps: Sequence[Any], recorders: Recorders, *, with_faults: bool = False
 ) -> Iterator[dict[str, Any]]:
     """Yield the answer to each step."""
     refused: dict[str, str] = {}
@@ -239,15 +246,22 @@ def replay_steps(
             recorder.forget()
         with errors_of_step(index):
             known = read_step(step)
+            faults = fault_dict(node, known.pod) if with_faults and isinstance(known, Admit) else {}
             admission = apply_step(node, known, refused)
             pod = known.pod if isinstance(known, Admit) else None
             answer = admission_dict(node, pod, Admission(True) if admission is None else admission, recorders)
-        yield answer
+        yield answer | faults
 
 
-def admission_dict(
-    node: Node, pod: Pod | None, admission: Admission, recorders: Sequence[tuple[str, RecordingProvider]] = ()
-) -> dict[str, Any]:
+def fault_dict(node: Node, pod: Pod) -> dict[str, str]:
+    """Return under the key `kubelet` the known fault that the kubelet comes upon when it admits a pod, if any."""
+    from alignup.node.faults import known_faults  # noqa: PLC0415  # few ask for it
+
+    found = known_faults(node, pod)
+    return {"kubelet": found[0].does} if found else {}
+
+
+def admission_dict(node: Node, pod: Pod | None, admission: Admission, recorders: Recorders = ()) -> dict[str, Any]:
     """Return an admission in JSON's types: of a pod, or None for what came of another step."""
     cpus = node.shared_cpus  # None without a static CPU policy
     answer = {**admission.to_dict(), "sharedCpus": "" if cpus is None else str(cpus)}

@@ -257,16 +257,63 @@ def summarized(
     return tally.report(name)
 
 
+SAMPLES: Final = 100
+"""How many moments a curve over time has at most."""
+
+
 class _Tally:
-    """Counts what happens on a node."""
+    """Counts what happens on a node, reads what is free after each step, and adds up.
+
+    Args:
+        node: the node.
+        steps: how many there will be.
+    """
 
     def __init__(self, node: Node, steps: int) -> None:
         self._node = node
-        self._meter = Meter(node, steps)
         self._counts = Counts()
-        there = self._meter.in_all(place.allocatable for place in self._meter.places)
+        held = holdings_of(node)
+        self._kinds = [one.resource for one in held.resources if is_pinned_memory(one.resource)]
+        self._members = []
+        for one in held.resources:
+            if (pool := node.pools.get(one.resource)) is None:
+                continue
+            for place in one.places:
+                near = [bit for bit, device in enumerate(pool.devices) if one.devices[device.id] == place.numa_nodes]
+                self._members.append((one.resource, bit_set(near)))
+        self._places = [
+            Place(one.resource, place.numa_nodes, place.allocatable) for one in held.resources for place in one.places
+        ]
+        self._totals = [0] * len(self._places)
+        self._least = [place.allocatable for place in self._places]
+        self._curves: list[list[int]] = []
+        self._every = -(-steps // SAMPLES) or 1
+        self._free = self._read()
+        there = self._in_all(self._least)
         self._there = {resource: amount for resource, amount in there.items() if amount > 0}
         self._stranded = dict.fromkeys(self._there, 0.0)
+
+    def _read(self) -> list[int]:
+        """Return what is free in each place now."""
+        node = self._node
+        found: list[int] = []
+        if node.cpu is not None:
+            free = node.cpu.ledger.capacity.allocatable & ~node.cpu.ledger.given
+            found += [(bits & free).bit_count() for bits in node.machine.node_cpus]
+        if node.memory is not None:
+            by_kind = node.memory.free
+            for kind in self._kinds:
+                found += by_kind[kind]
+        pools = node.pools
+        found += [(pools[resource].ledger.free & bits).bit_count() for resource, bits in self._members]
+        return found
+
+    def _in_all(self, amounts: Sequence[int]) -> dict[str, int]:
+        """Return of amounts, one of each place, the sum of each resource."""
+        found: dict[str, int] = {}
+        for place, amount in zip(self._places, amounts, strict=True):
+            found[place.resource] = found.get(place.resource, 0) + amount
+        return found
 
     def note(self, step: Step, admission: Admission | None) -> None:
         """Count a step, and the verdict on the pod that came."""
@@ -279,7 +326,12 @@ class _Tally:
                 self._note_placement(step.pod, admission)
             else:
                 self._note_refusal(step.pod, admission.refusal)
-        self._meter.note(changed=admission is None or admission.admitted)
+        if admission is None or admission.admitted:
+            self._free = self._read()
+            self._least = list(map(min, self._least, self._free))
+        self._totals = [total + free for total, free in zip(self._totals, self._free, strict=True)]
+        if counts.steps % self._every == 0:
+            self._curves.append(self._free)
 
     def _note_placement(self, pod: Pod, admission: Admission) -> None:
         """Count how well the containers of an admitted pod are aligned."""
@@ -297,17 +349,22 @@ class _Tally:
         counts = self._counts
         counts.reasons[refusal.reason] += 1
         counts.resources.update(set(_resources_of(refusal)))
-        free = self._meter.in_all(self._meter.free)
+        free = self._in_all(self._free)
         if all(amount <= free.get(resource, amount) for resource, amount in _asked(self._node, pod).items()):
             counts.fitting += 1
             for resource, there in self._there.items():
                 self._stranded[resource] += free[resource] / there
 
     def report(self, name: str) -> NodeReport:
-        """Return what was counted."""
-        arrivals = max(1, self._counts.arrivals)
+        """Return what was counted; places that pods can have nothing of are left out."""
+        arrivals, steps = max(1, self._counts.arrivals), self._counts.steps
         stranded = {resource: total / arrivals for resource, total in self._stranded.items()}
-        return NodeReport(name, self._counts, self._meter.uses(), stranded)
+        uses = []
+        for index, (place, total, least) in enumerate(zip(self._places, self._totals, self._least, strict=True)):
+            if (whole := place.allocatable) > 0:
+                curve = tuple(1 - free[index] / whole for free in self._curves)
+                uses.append(Use(place, 1 - total / steps / whole if steps else 0.0, 1 - least / whole, curve))
+        return NodeReport(name, self._counts, tuple(uses), stranded)
 
 
 def _asked(node: Node, pod: Pod) -> dict[str, int]:
@@ -347,82 +404,3 @@ def parse_configurations(text: str, where: str = "--compare") -> dict[str, dict[
         scoped = {"topologyManagerScope": scope} if scope else {}
         found[part.strip()] = {"topologyManagerPolicy": policy, **scoped}
     return found
-
-
-SAMPLES: Final = 100
-"""How many moments a curve over time has at most."""
-
-
-class Meter:
-    """Reads free amounts after each step, and adds up.
-
-    Args:
-        node: the node.
-        steps: how many there will be.
-    """
-
-    def __init__(self, node: Node, steps: int) -> None:
-        self._node = node
-        held = holdings_of(node)
-        kinds = [one.resource for one in held.resources]
-        self._kinds = [kind for kind in kinds if is_pinned_memory(kind)]
-        self._members = []
-        for one in held.resources:
-            pool = node.pools.get(one.resource)
-            if pool is None:
-                continue
-            for place in one.places:
-                near = [bit for bit, device in enumerate(pool.devices) if one.devices[device.id] == place.numa_nodes]
-                self._members.append((one.resource, bit_set(near)))
-        self.places = [
-            Place(one.resource, place.numa_nodes, place.allocatable) for one in held.resources for place in one.places
-        ]
-        self._totals = [0] * len(self.places)
-        self._least = [place.allocatable for place in self.places]
-        self._curves: list[list[int]] = []
-        self._every = -(-steps // SAMPLES) or 1
-        self._count = 0
-        self.free = self._read()
-
-    def _read(self) -> list[int]:
-        """Return what is free in each place now."""
-        node = self._node
-        found: list[int] = []
-        if node.cpu is not None:
-            free = node.cpu.ledger.capacity.allocatable & ~node.cpu.ledger.given
-            found += [(bits & free).bit_count() for bits in node.machine.node_cpus]
-        if node.memory is not None:
-            by_kind = node.memory.free
-            for kind in self._kinds:
-                found += by_kind[kind]
-        pools = node.pools
-        found += [(pools[resource].ledger.free & bits).bit_count() for resource, bits in self._members]
-        return found
-
-    def note(self, *, changed: bool) -> None:
-        """Count a step; `changed` is False where it left the node as it was."""
-        if changed:
-            self.free = self._read()
-            self._least = list(map(min, self._least, self.free))
-        self._totals = [total + free for total, free in zip(self._totals, self.free, strict=True)]
-        self._count += 1
-        if self._count % self._every == 0:
-            self._curves.append(self.free)
-
-    def in_all(self, amounts: Iterable[int]) -> dict[str, int]:
-        """Return of amounts, one of each place, the sum of each resource."""
-        found: dict[str, int] = {}
-        for place, amount in zip(self.places, amounts, strict=True):
-            found[place.resource] = found.get(place.resource, 0) + amount
-        return found
-
-    def uses(self) -> tuple[Use, ...]:
-        """Return what was held; places that pods can have nothing of are left out."""
-        count = max(1, self._count)
-        found = []
-        for index, (place, total, least) in enumerate(zip(self.places, self._totals, self._least, strict=True)):
-            if place.allocatable > 0:
-                whole = place.allocatable
-                curve = tuple(1 - free[index] / whole for free in self._curves)
-                found.append(Use(place, 1 - total / count / whole if self._count else 0.0, 1 - least / whole, curve))
-        return tuple(found)

@@ -6,7 +6,12 @@ Quantities are read by `alignup.kubernetes.quantity`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+
+from alignup.records import Record
+
+TYPE_CHECKING = False  # `typing` is slow to import
+if TYPE_CHECKING:
+    from typing import Final
 
 BYTE_SUFFIXES: Final = (("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10))
 """Suffixes, the largest first, and the power of two that each stands for."""
@@ -45,7 +50,7 @@ _HUNDREDTHS: Final = 100
 _LONG: Final = 100_000
 
 
-class ByteUnit(NamedTuple):
+class ByteUnit(Record):
     """A unit of bytes as Kubernetes writes it."""
 
     suffix: str

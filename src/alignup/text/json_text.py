@@ -5,6 +5,7 @@ The meaning of the values is left to the caller.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
@@ -33,6 +34,7 @@ def decode_json(
     kind: type[_T] = object,  # type: ignore[assignment]  # then the caller says what it expects
     *,
     decode: Callable[[Any], _T] | None = None,
+    once: bool | None = None,
 ) -> _T:
     """Return the value in a JSON text.
 
@@ -42,6 +44,8 @@ def decode_json(
         where: the place that an error names; empty: the caller adds it.
         kind: a type that msgspec knows.
         decode: makes values of the text, where msgspec needs more than a type for that.
+        once: refuse a key that an object has twice, for which the text is read again; None: where no type is given,
+            as for what users write. Programs write what has a type, and no key twice.
 
     Raises:
         InputError: the text is no JSON, no UTF-8, not of that type, or has more than `DEPTH_LIMIT` levels.
@@ -49,9 +53,14 @@ def decode_json(
     why = f"values are nested more than {DEPTH_LIMIT} levels deep"
     try:
         if isinstance(text, msgspec.Raw) or not is_too_deep(text):
-            return decode(text) if decode else msgspec.json.decode(text, type=kind)
+            found = decode(text) if decode else msgspec.json.decode(text, type=kind)
+            if once or (once is None and decode is None and kind is object):
+                _check_keys(text)
+            return found
     except RecursionError:
         pass
+    except _KeyTwiceError as error:
+        why = f"it has the key {error.args[0]!r:.{_SHOWN}} twice"
     except (msgspec.MsgspecError, UnicodeError) as error:
         words = str(error).replace("Input data was truncated", "the text is truncated: it ends within a value")
         why = words.replace("Object missing required field", "it lacks the key")
@@ -61,6 +70,26 @@ def decode_json(
     shown = start if isinstance(start, str) else start.decode("utf-8", "backslashreplace")
     more = "..." if len(given) > _SHOWN else ""
     raise InputError(f"expected {expected}, got {shown!r}{more} ({why}){place}")
+
+
+class _KeyTwiceError(Exception):
+    """An object of a JSON text has a key twice: the argument."""
+
+
+def _check_keys(text: str | bytes | msgspec.Raw) -> None:
+    """Refuse a JSON text in which an object has a key twice.
+
+    Raises:
+        _KeyTwiceError: one has.
+    """
+
+    def check(pairs: list[tuple[str, object]]) -> None:
+        names = [name for name, _ in pairs]
+        if len(set(names)) < len(names):
+            raise _KeyTwiceError(next(name for name in names if names.count(name) > 1))
+
+    given = bytes(text) if isinstance(text, msgspec.Raw) else text
+    json.loads(given, object_pairs_hook=check, parse_int=len, parse_float=len)
 
 
 def check_levels(text: bytes, expected: str) -> None:
@@ -93,8 +122,7 @@ def is_too_deep(text: str | bytes) -> bool:
 
 
 # from the first letter of a line to its end
-_INK: Final = re.compile(r"\S[^\n]*")
-_INK_BYTES: Final = re.compile(rb"\S[^\n]*")
+_INK: Final = r"\S[^\n]*"
 
 
 def numbered_lines(lines: str | bytes | Iterable[str | bytes], source: str) -> Iterator[tuple[str, str | bytes]]:
@@ -113,7 +141,7 @@ def numbered_lines(lines: str | bytes | Iterable[str | bytes], source: str) -> I
                 yield f"{source}:{number}", stripped
         return
     # two calls and not one, since the type of the pattern is that of the text
-    found = _INK.finditer(lines) if isinstance(lines, str) else _INK_BYTES.finditer(lines)
+    found = re.finditer(_INK, lines) if isinstance(lines, str) else re.finditer(_INK.encode(), lines)
     newline = "\n" if isinstance(lines, str) else b"\n"
     number, counted = 1, 0
     for ink in found:

@@ -48,7 +48,8 @@ class _Loader(_SafeLoader):
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
         self.merged_left = _MERGED_LIMIT
-        self.flattened: set[int] = set()
+        self.flattened: dict[int, bool] = {}
+        """By the mapping's id, whether its merge keys are replaced; False: they are being."""
         self.depth = 0
         self.values = 0
 
@@ -69,8 +70,10 @@ class _Loader(_SafeLoader):
     def flatten_mapping(self, node: MappingNode) -> None:
         """Replace merge keys by the entries they stand for; the mapping's own entries come last and win."""
         if id(node) in self.flattened:
+            if not self.flattened[id(node)]:
+                raise ConstructorError(None, None, "found a mapping that merges itself", node.start_mark)
             return
-        self.flattened.add(id(node))
+        self.flattened[id(node)] = False
         sources: list[Node] = []
         own: list[tuple[Node, Node]] = []
         seen: set[str] = set()
@@ -94,6 +97,7 @@ class _Loader(_SafeLoader):
                 raise _refusal("found more merged entries than are read", node)
             merged.extend(source.value)
         node.value = merged + own
+        self.flattened[id(node)] = True
 
     def construct_number(self, node: ScalarNode) -> int | float:
         """Return the number of a scalar that looks like one."""

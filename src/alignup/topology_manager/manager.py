@@ -6,14 +6,12 @@ Puts scope, policy, providers and Store together and reports to an observer. The
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from threading import RLock
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from alignup.core.amounts.changes import Changes
-from alignup.errors import PodExistsError, UnknownPodError
+from alignup.core.amounts.changes import ManagerLock, release_all
+from alignup.errors import PodExistsError, UnknownPodError, warn
 from alignup.kubernetes.manifest import read_pod
 from alignup.topology_manager.admission import Admission, ContainerAllocation
 from alignup.topology_manager.provider import HintProvider
@@ -24,11 +22,14 @@ if TYPE_CHECKING:
     from alignup.topology_manager.hints import TopologyHint
     from alignup.topology_manager.policy import Policy
 
-__all__ = ["ManagerLock", "Observer", "TopologyManager"]
+__all__ = ["Observer", "TopologyManager"]
 
 
 class Observer(Protocol):
-    """Is told about every admission, for example to count them (`alignup.node.admission_metrics`); must not raise."""
+    """Is told about every admission, for example to count them (`alignup.node.admission_metrics`).
+
+    An error that it raises is a warning (`AlignupWarning`): the pod's answer stays what it is.
+    """
 
     def admission(self, seconds: float, admitted: bool) -> None:
         """Record one admission: its duration and its verdict."""
@@ -61,6 +62,9 @@ class TopologyManager:
             raise TypeError(f"expected a policy as `make_policy` returns it, got {policy!r}")
         if not isinstance(scope, str) and not callable(getattr(scope, "admit", None)):
             raise TypeError(f"expected 'container', 'pod' or a scope, got {scope!r}")
+        is_class = isinstance(observer, type)
+        if observer is not None and (is_class or not callable(getattr(observer, "admission", None))):
+            raise TypeError(f"expected an observer with a method admission(seconds, admitted), got {observer!r}")
         self.policy = policy
         self.scope = make_scope(scope, policy) if isinstance(scope, str) else scope
         self.lock = ManagerLock()
@@ -137,54 +141,56 @@ class TopologyManager:
         Raises:
             PodExistsError: a pod of this uid is admitted already.
         """
+        if pod.uid in self._pods:
+            self.check_new(pod)
         if self._observer is None or not observed:
-            return self._decide(pod, policy, scope)
+            return self.lock.change(self._place, self._forget, pod, policy, scope)
         start = time.perf_counter()
-        refusal = self._decide(pod, policy, scope)
-        self._observer.admission(time.perf_counter() - start, refusal is None)
+        refusal = self.lock.change(self._place, self._forget, pod, policy, scope)
+        self._tell(time.perf_counter() - start, refusal is None)
         return refusal
 
     def refuse(self, refusal: Refusal) -> Refusal:
         """Tell the observer about a pod that is refused before any provider is asked, and return the refusal."""
-        if self._observer is not None:
-            self._observer.admission(0.0, False)
+        self._tell(0.0, False)
         return refusal
 
-    def _decide(self, pod: Pod, policy: Policy, scope: Scope) -> Refusal | None:
+    def _tell(self, seconds: float, admitted: bool) -> None:
+        try:
+            if self._observer is not None:
+                self._observer.admission(seconds, admitted)
+        except Exception as error:  # noqa: BLE001  # anything that a user's observer raises
+            warn(f"the observer {self._observer!r} failed: {type(error).__name__}: {error}")
+
+    def check_new(self, pod: Pod) -> None:
+        """Refuse a pod that is there.
+
+        Raises:
+            PodExistsError: a pod of this uid is admitted already.
+        """
         if pod.uid in self._pods:
             raise PodExistsError(f"a pod of uid {pod.uid!r} is admitted already")
-        self.lock.begin_change()
-        try:
-            try:
-                refusal = scope.admit(pod, policy, self.providers, self._store)
-            except BaseException:
-                self._release(pod)
-                raise
-            if refusal is None:
-                self._pods[pod.uid] = pod
-            else:
-                self._release(pod)
-        finally:
-            self.lock.end_change()
+
+    def _place(self, pod: Pod, policy: Policy, scope: Scope) -> Refusal | None:
+        refusal = scope.admit(pod, policy, self.providers, self._store)
+        if refusal is None:
+            self._pods[pod.uid] = pod
+        elif (failed := self._release(pod)) is not None:
+            raise failed
         return refusal
 
-    def _release(self, pod: Pod) -> None:
+    def _forget(self, pod: Pod, *_: object) -> BaseException | None:
+        """Release all that a pod was given, and count it as admitted no more; return a provider's error."""
+        self._pods.pop(pod.uid, None)
+        return self._release(pod)
+
+    def _release(self, pod: Pod) -> BaseException | None:
         """Release all that a pod was given, of each container the providers in reverse, and forget its affinities.
 
-        If a provider fails, the others are still called; the first error is raised at the end.
+        If a provider fails, the others are still called; the first error is returned.
         """
-        failed: BaseException | None = None
-        uid, providers = pod.uid, self.providers[::-1]
-        for container in pod.all_containers[:: 1 if self._in_pod_order else -1]:
-            name = container.name
-            for provider in providers:
-                try:
-                    provider.release(uid, name)
-                except BaseException as error:  # noqa: BLE001 - raised below
-                    failed = failed or error
-        self._store.forget_pod(pod.uid)
-        if failed is not None:
-            raise failed
+        containers = pod.all_containers[:: 1 if self._in_pod_order else -1]
+        return release_all(containers, self.providers[::-1], pod.uid, self._store.forget_pod)
 
     def pod(self, pod_uid: str) -> Pod:
         """Return the admitted pod of a uid.
@@ -204,15 +210,7 @@ class TopologyManager:
             UnknownPodError: no such pod is admitted.
             RuntimeError: called by a provider during an admission or removal.
         """
-        with self.lock:
-            self.lock.begin_change()
-            try:
-                pod = self.pod(pod_uid)
-                del self._pods[pod_uid]
-                self._release(pod)
-            finally:
-                self.lock.end_change()
-            return pod
+        return self.lock.finish(self.pod, self._forget, pod_uid)
 
     def allocate_again(self, pod: Pod, providers: Sequence[HintProvider]) -> Refusal | None:
         """Ask providers for hints for a pod that is admitted and has other requests now, and let them allocate.
@@ -222,17 +220,18 @@ class TopologyManager:
         Raises:
             RuntimeError: called by a provider during an admission or removal.
         """
-        self.lock.begin_change()
-        try:
-            return self.scope.admit(pod, self.policy, providers, self._store)
-        finally:
-            self.lock.end_change()
+        return self.lock.change(self.scope.admit, None, pod, self.policy, providers, self._store)
 
     def update_requests(self, pod: Pod) -> None:
         """Replace the recorded requests of an admitted pod; its allocations stay as they are."""
         with self.lock:
             self.pod(pod.uid)
             self._pods[pod.uid] = pod
+
+    def set_affinities(self, pod_uid: str, affinities: Mapping[str, TopologyHint]) -> None:
+        """Replace the affinities of a pod, by container name."""
+        with self.lock:
+            self._store.set_pod(pod_uid, affinities)
 
     def restore(self, pods: Iterable[Pod]) -> None:
         """Count pods as admitted that a kubelet admitted earlier; what they hold is restored by the providers.
@@ -277,57 +276,3 @@ def checked_provider(provider: object) -> HintProvider:
     methods = ("topology_hints", "pod_topology_hints", "allocate", "release")
     missing = ", ".join(name for name in methods if not hasattr(provider, name))
     raise TypeError(f"expected a hint provider, got {provider!r} without {missing}")
-
-
-_PATIENCE: Final = 1.0
-"""Seconds to wait for the lock in a forked process, where another thread may be checking it too."""
-
-
-class ManagerLock:
-    """A lock that its thread can take again, and that knows whether a change is under way; a context manager.
-
-    A process that is forked while another thread has the lock gets a copy that nobody will ever release, of a manager
-    that is half changed. Taking it there is an error.
-    """
-
-    __slots__ = ("_is_changing", "_lock", "_pid", "changes")
-
-    def __init__(self) -> None:
-        self._lock = RLock()
-        self._pid = os.getpid()
-        self._is_changing = False
-        self.changes = Changes()
-        """For those who read amounts without the lock: whether it was taken meanwhile."""
-
-    def __enter__(self) -> None:
-        if self._pid != os.getpid():
-            self._look_after_fork()
-        self._lock.acquire()
-        self.changes.begin()
-
-    def __exit__(self, *_: object) -> None:
-        self.changes.end()
-        self._lock.release()
-
-    def begin_change(self) -> None:
-        """Note that a change is under way; the lock must be held.
-
-        Raises:
-            RuntimeError: a change is under way already, so the caller is a provider.
-        """
-        if self._is_changing:
-            raise RuntimeError("a provider must not call the manager while a pod is admitted or removed")
-        self._is_changing = True
-
-    def end_change(self) -> None:
-        """Note that the change is over."""
-        self._is_changing = False
-
-    def _look_after_fork(self) -> None:
-        if self._lock.acquire(timeout=_PATIENCE):
-            self._pid = os.getpid()
-            self._lock.release()
-        elif self._pid != os.getpid():
-            raise RuntimeError(
-                "another thread used the manager when this process was forked, so it may be half changed"
-            )

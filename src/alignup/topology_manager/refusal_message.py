@@ -31,6 +31,7 @@ KEPT = 64
 """The number of sets of NUMA nodes that an explanation keeps of each kind; all single nodes are among them."""
 
 NodeSet = tuple[int, ...]
+Offered = HintList | Sequence[TopologyHint]
 
 
 class ResourceView(Record):
@@ -76,10 +77,7 @@ def refusal_dict(refusal: Refusal, numa_node_ids: Sequence[int] | None = None) -
 
 
 def view_of(
-    resource: str,
-    hints: HintList | Sequence[TopologyHint] | None,
-    numa_node_ids: Sequence[int] | None,
-    account: str = "",
+    resource: str, hints: Offered | None, numa_node_ids: Sequence[int] | None, account: str = ""
 ) -> ResourceView:
     """Return the hints of a resource as sets of NUMA node ids."""
     if hints is None:
@@ -278,7 +276,7 @@ class Offer(Record):
     """The hints of one resource, or of several types of memory, which are hinted at together."""
 
     resources: tuple[str, ...]
-    hints: HintList | Sequence[TopologyHint] | None
+    hints: Offered | None
     """None: no preference."""
 
     @property
@@ -309,7 +307,7 @@ class Offer(Record):
         return frozenset(mask for mask in preferred if mask and not (policy == SINGLE and mask & (mask - 1)))
 
 
-def mask_pairs(hints: HintList | Sequence[TopologyHint]) -> Sequence[tuple[int | None, bool]]:
+def mask_pairs(hints: Offered) -> Sequence[tuple[int | None, bool]]:
     """Return the mask of each of the first hints, None for any node, and whether the hint is preferred."""
     if isinstance(hints, HintList):
         return hints.pairs(LOOKED_AT)
@@ -343,7 +341,7 @@ class _Offers:
             self.listed += [Offer((name,), hints) for name, hints in known.items() if name not in together]
         self.names = [name for offer in self.listed for name in offer.resources]
 
-    def _families(self, name: str) -> Mapping[frozenset[str], HintList | Sequence[TopologyHint]]:
+    def _families(self, name: str) -> Mapping[frozenset[str], Offered]:
         """Return what the hints would be for fewer types of memory; empty for any other resource."""
         account = self._refusal.accounts.get(name)
         return account.families if isinstance(account, MemoryAccount) else {}

@@ -219,6 +219,10 @@ class Store:
         """Keep the affinity of a container."""
         self._affinities.setdefault(pod_uid, {})[container_name] = affinity
 
+    def set_pod(self, pod_uid: str, affinities: Mapping[str, TopologyHint]) -> None:
+        """Keep these affinities of a pod, and no others."""
+        self._affinities[pod_uid] = dict(affinities)
+
     def affinity(self, pod_uid: str, container_name: str) -> TopologyHint:
         """Return the affinity of a container; no mask and not preferred if none was decided."""
         return self._affinities.get(pod_uid, {}).get(container_name, NOTHING_DECIDED)

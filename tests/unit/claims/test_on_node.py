@@ -175,6 +175,26 @@ def test_a_refusal_says_what_was_free() -> None:
     assert "ask for 1" in found.refusal
 
 
+@pytest.mark.parametrize(
+    ("request_", "named"),
+    [
+        ({"exactly": {"deviceClassName": DRIVER}}, "gpu"),
+        ({"firstAvailable": [{"name": "half", "deviceClassName": DRIVER}]}, "half"),
+    ],
+)
+def test_a_capacity_that_cannot_be_is_told_of_the_request_or_its_alternative(request_, named: str) -> None:
+    """In the scheduler's words."""
+    devices = slice_of([0])
+    devices["spec"]["devices"][0] |= {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "-1"}}}
+    asked = template()
+    asked["spec"]["spec"]["devices"]["requests"] = [{"name": "gpu", **request_}]
+    told = node([devices, class_of(), asked]).try_admit(pod()).message
+    assert told.endswith(
+        f"claim default/p-c, request {named}: checking capacity for device {DRIVER}/n/d0: "
+        'capacity "memory": capacity value is negative'
+    )
+
+
 def masks(provider: ClaimProvider, one: Pod) -> dict[int, bool] | None:
     hints = provider.pod_topology_hints(one)
     if hints is None:

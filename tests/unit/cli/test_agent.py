@@ -17,7 +17,7 @@ from alignup.cli.agent import Serving, default_socket, limits_of
 from alignup.errors import InputError
 from alignup.host.leases.agent_client import AgentSource
 from alignup.host.leases.file import LeaseFile
-from alignup.host.leases.ledger import Limits
+from alignup.host.leases.users import Limits
 from alignup.machine.cpuset import CPUSet
 from fake_plugins import LONG, short_folder
 from forked import alignup
@@ -52,7 +52,7 @@ def test_commands_use_the_agent_and_the_file_again_after_it(folder):
     """What they print is the same."""
     state = str(folder / "s.json")
     words = ("run", "--state", state, "--no-bind", "--cpus", "2", "--", "sh", "-c", "echo $ALIGNUP_CPUS")
-    agent = started(folder, "--no-device-plugins", "--json-log")
+    agent = started(folder, "--no-device-plugins", "--log-format", "json")
     assert alignup(*words).stdout == "0,112\n"
     refused = alignup("run", "--state", state, "--no-bind", "--cpus", "999", "true")
     assert (

@@ -106,6 +106,15 @@ def test_the_help_is_on_the_first_screen(data: Any) -> None:
         assert place < 12 + 2 * max(0, len(asked) - 3)
 
 
+def test_a_narrow_table_is_whole_and_says_below_it_who_holds_what(conflict: str, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "72")
+    lines = [" ".join(line.split()) for line in run(conflict).stdout.split("\n\n✗ ", 1)[1].splitlines()]
+
+    start = lines.index("resource asked offered where there free")
+    assert lines[start + 2] == "cpu 2 0; 0+1 (not preferred) node 0 4 3"
+    assert "held, cpu, node 0: default/trainer/main 1" in lines[start:]
+
+
 def test_the_example_of_the_article_has_27_rows() -> None:
     done = run("--product")
 
@@ -142,6 +151,7 @@ def test_memory_groups_and_shared_pools_are_told(tmp_path: Path) -> None:
                 "cpuManagerPolicy": "static",
                 "reservedSystemCPUs": "0",
                 "memoryManagerPolicy": "Static",
+                "systemReserved": {"memory": "924Mi"},
                 "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}],
             }
         )

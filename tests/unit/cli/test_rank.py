@@ -16,7 +16,7 @@ from alignup.cluster.evictions import Rules
 from alignup.control_plane.scheduler import ask as scheduler_ask
 from alignup.control_plane.scheduler.ask import AskedCluster
 from alignup.errors import InputError
-from alignup.host.parts import LAYOUTS
+from alignup.host.parts.cut import LAYOUTS
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.node import Node
 from cluster_files import TOPOLOGY, node_line, pod_manifest

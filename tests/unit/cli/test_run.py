@@ -229,7 +229,7 @@ def test_an_interruption_leaves_nothing(state, monkeypatch):
     def interrupted(*_arguments, **_fields):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("alignup.host.leases.source.acquire", interrupted)
+    monkeypatch.setattr("alignup.host.leases.source.FileSource.acquire", interrupted)
     assert invoke(state, "--cpus", "1", "true").exit_code == 130
     assert not state.exists()
 
@@ -237,10 +237,10 @@ def test_an_interruption_leaves_nothing(state, monkeypatch):
 def test_a_lease_that_cannot_be_given_back_is_said(state, monkeypatch):
     """And the status is the command's."""
 
-    def full(_file, _lease):
+    def full(_source, _lease):
         raise InputError("the disk is full")
 
-    monkeypatch.setattr("alignup.host.leases.source.give_back", full)
+    monkeypatch.setattr("alignup.host.leases.source.FileSource.give_back", full)
     done = invoke(state, "--cpus", "1", "--name", "n", "--", "sh", "-c", "exit 3")
     assert done.exit_code == 3
     assert "the disk is full; lease 'n' is free all the same" in done.output

@@ -76,7 +76,7 @@ def test_an_inventory_replaces_the_devices_of_the_machine(tmp_path):
 
     done = split("2", "--devices", str(path), "--device", "nvidia.com/gpu=1")
     assert isinstance(done.exception, InputError)
-    assert "one of example.com/x, got 'nvidia.com/gpu'" in str(done.exception)
+    assert "one of example.com/x, or one that --device-resource nvidia.com/gpu=10de:* or" in str(done.exception)
     done = split("2", "--devices", str(path), "--device", "example.com/x=1", "--json")
     assert [json.loads(line)["devices"] for line in done.output.splitlines()] == [
         {"example.com/x": ["x0"]},
@@ -164,13 +164,13 @@ def test_a_layout_fills_its_places_and_says_where_they_end():
     ("options", "cpus"),
     [
         (("--spread", "cores"), ["0-3", "4-7"]),
-        (("--full-cores",), ["0-1,112-113", "2-3,114-115"]),
+        (("--full-cores",), ["0-1,112-113", "56-57,168-169"]),
         (("--same-socket",), ["0-1,112-113", "2-3,114-115"]),
         (("--idle-siblings",), ["0-3", "56-59"]),
     ],
 )
 def test_rules_of_the_cpu_manager(options, cpus):
-    """Parts are what it gives one after the other; with idle siblings, the first CPU of each core."""
+    """Parts are what it gives one after the other; of whole cores, and with idle siblings, what split gives anyway."""
     done = split("2", "--cpus-per-part", "4", *options, "--json")
     assert [json.loads(line)["cpus"] for line in done.output.splitlines()] == cpus
 
@@ -182,4 +182,30 @@ def test_idle_siblings_leave_as_many_cores_as_there_are():
 
 def test_full_cores_refuse_a_part_of_a_core():
     refused = split("2", "--cpus-per-part", "3", "--full-cores").exception
-    assert "multiple of the 2 CPUs of a core" in str(refused)
+    assert "2 parts of 3 CPUs are not whole cores: those of CPUs 1,57,113,169 would be split" in str(refused)
+
+
+def test_cpus_are_reserved_and_memory_is_chosen():
+    """By options that every command has which places work."""
+    done = split("2", "--reserve", "0,112", "--memory-from", "1", "--json")
+    parts = [json.loads(line) for line in done.output.splitlines()]
+    assert [part["cpus"] for part in parts] == ["1-55,113-167", "56-110,168-222"]
+    assert [[share["numaNode"] for share in part["memory"]] for part in parts] == [[1], [1]]
+    for words, place in (
+        (("--reserve", "x"), "--reserve"),
+        (("--memory-from", "x"), "--memory-from"),
+        (("--memory-from", "7"), "some of the machine's"),
+        (("--memory-kind", "hbm"), "some of the machine's"),
+        (("--memory-kind", "nvm"), "--memory-kind"),
+        (("--isolated",), "no CPU is left for work by --isolated"),
+    ):
+        assert place in str(split("2", *words).exception)
+
+
+def test_a_kubelets_rules_come_back():
+    """The CPU manager gives cores from the front, and not whole ones by itself."""
+    parts = [json.loads(line)["cpus"] for line in split("2", "--cpus-per-part", "4", *AS_KUBELET).output.splitlines()]
+    assert parts == ["0-1,112-113", "2-3,114-115"]
+
+
+AS_KUBELET = ("--full-cores", "--as-kubelet", "--json")

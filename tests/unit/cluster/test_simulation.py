@@ -49,7 +49,12 @@ def test_a_trace_is_read_in_order():
     ("lines", "message"),
     [
         (["{"], "trace:1: expected an event"),
-        (['{"time": 0}'], 'either "admit" or "remove"'),
+        (['{"time": 0}'], 'expected either "admit" or "remove", got \'neither\''),
+        (
+            [json.dumps({"time": 0, "admit": pod_manifest("a"), "remove": "a"})],
+            'either "admit" or "remove", got \'both\'',
+        ),
+        (['{"time": 0, "remove": "a", "remove": "b"}'], "it has the key 'remove' twice"),
         (['{"time": 1, "remove": "a"}', '{"time": 0, "remove": "a"}'], "trace:2: expected a time not before 1"),
         ([json.dumps({"time": 0, "admit": pod_manifest("a")})] * 2, "uid that has not come yet"),
         ([json.dumps({"time": 0, "admit": pod_manifest("a"), "duration": -1})], "duration"),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from alignup.control_plane.certificates import ServedCertificate, end_of
+from alignup.control_plane.serving import ServedCertificate, end_of
 from certificates import certificate
 
 if TYPE_CHECKING:

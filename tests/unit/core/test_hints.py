@@ -279,3 +279,9 @@ def test_long_lists_that_were_given_can_be_walked() -> None:
 
     assert hints.total() == len(hints) == 70_000
     assert hints.masks.tolist() == masks
+
+
+@pytest.mark.parametrize("preferred", ["no", "", None, 2])
+def test_whether_a_hint_is_preferred_is_a_truth_value(preferred: Any) -> None:
+    with pytest.raises(TypeError, match=r"^expected True or False for preferred, got"):
+        TopologyHint(None, preferred)

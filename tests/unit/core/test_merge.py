@@ -219,3 +219,9 @@ def test_a_merger_stays_what_it_is() -> None:
     merger = Merger(2)
     with pytest.raises(TypeError, match="cannot be changed"):
         merger.__init__(3)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("nodes", [2.5, "a", None])
+def test_the_number_of_numa_nodes_is_whole(nodes: Any) -> None:
+    with pytest.raises(TypeError, match=r"^expected 1 to 64 NUMA nodes, got"):
+        Merger(nodes)

@@ -30,7 +30,7 @@ def check(seed: int, count: int) -> None:
         for one in explanation.suggestions:
             told = json.loads(json.dumps(one.to_dict()))
             assert told["verified"] is True
-            assert story.confirms(told["try"], wanted), (one.text, explanation.cause)
+            assert story.confirms(told["try"], wanted, told["after"]), (one.text, explanation.cause)
             confirmed += 1
     assert confirmed > count
 

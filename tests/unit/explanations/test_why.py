@@ -240,7 +240,7 @@ def test_other_kubelets(version: str) -> None:
     explanation = explain(node, wish("new", cpu="2", **{GPU: "1"}))
 
     assert explanation.cause.startswith(f"{GPU} can only come from node 1, cpu only from node 0")
-    assert {one.kind for one in explanation.suggestions} == {"kubelet", "remove", "request"}
+    assert {one.kind for one in explanation.suggestions} == {"kubelet", "plugin", "remove", "request"}
 
 
 def test_who_does_not_ask_pays_nothing() -> None:

@@ -121,9 +121,10 @@ def rows_of(page: str) -> dict[str, list[str]]:
 
 def test_the_page_lists_every_rule_with_its_releases_and_source():
     rows = rows_of(PAGE)
-    rules = set().union(*(release_of(version).rules for version in KNOWN_VERSIONS))
+    named = {version: release_of(version).rules | release_of(version).faults for version in KNOWN_VERSIONS}
+    rules = set().union(*named.values())
     for name in rules:
-        holding = [version for version in KNOWN_VERSIONS if name in release_of(version).rules]
+        holding = [version for version in KNOWN_VERSIONS if name in named[version]]
         only = str(holding[0])
         assert rows[name][0] == (only if len(holding) == 1 else f"{only}-{holding[-1]}"), name
         assert all(rows[name]), name

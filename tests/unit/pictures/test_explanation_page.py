@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -79,6 +80,15 @@ def test_a_page_has_every_fact(explanation) -> None:
             assert str(place.free) in seen.text or part.unit == "bytes"
             for holder in place.holders:
                 assert holder.pod in seen.text
+
+
+def test_headings_of_a_page_leave_out_no_level() -> None:
+    """Who reads by ear walks from one to the next."""
+    tags = read_page(explanations_page("Why", [REFUSED, ADMITTED])).tags
+    levels = [int(tag[1]) for tag in tags if tag in {"h1", "h2", "h3", "h4", "h5", "h6"}]
+
+    assert levels[0] == 1
+    assert all(later <= earlier + 1 for earlier, later in pairwise(levels))
 
 
 def test_a_page_of_many_pods_says_how_many_it_shows() -> None:

@@ -94,8 +94,8 @@ def test_a_pod_with_amounts_of_zero_is_decided_and_gives_all_back(kubelet, found
     except InputError:  # an API server would refuse it
         return
     assert state_of(node) == before
-    if is_newest:  # up to 1.36 a cluster does not see that a container without memory is refused under policy none
-        assert bool(Cluster.from_nodes([node]).evaluate(node.read(pod)).admitted[0]) == tried.admitted
+    assert bool(Cluster.from_nodes([node]).evaluate(node.read(pod)).admitted[0]) == tried.admitted
+    assert bool(Cluster.from_nodes([node]).evaluate(pod).admitted[0]) == tried.admitted
     assert explain(node, pod, suggest=False).admitted == tried.admitted
     got = node.admit(pod)
     assert (got.admitted, got.reason, got.message) == (tried.admitted, tried.reason, tried.message)

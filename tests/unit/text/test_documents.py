@@ -74,7 +74,7 @@ def test_yaml_is_read(text, documents):
         (b"\xff\xfe", "UTF-8"),
         ("a: \ud800", "UTF-8"),
         ("&a [*a]", "aliases"),
-        ("a: &a {<<: *a, b: *a}", "aliases"),
+        ("a: &a {<<: *a, b: *a}", "merges itself at line 1, column 4 of"),
         ("[" * 200_000, "nested more than 200 deep at line 1, column "),
         ("- " * 200_000, "nested more than 200 deep at line 1, column "),
         ("{a: " * 200_000, "nested more than 200 deep"),
@@ -161,3 +161,18 @@ def test_there_are_at_most_so_many_values(text, monkeypatch):
     read_documents(text * 30, "f")
     with pytest.raises(InputError, match="found more than 100 values"):
         read_documents(text * 120, "f")
+
+
+@pytest.mark.parametrize("text", ["a: &a\n  <<: *a\n  b: 1\n", "a: &a\n  <<: [*a]\n", "a: &a\n  <<: {<<: *a}\n"])
+def test_a_mapping_that_merges_itself_is_refused(text: str) -> None:
+    with pytest.raises(
+        InputError, match=r"^expected YAML or JSON, but found a mapping that merges itself at line .* of it$"
+    ):
+        read_documents(text, "it")
+
+
+def test_a_key_given_twice_in_json_is_refused_with_its_place() -> None:
+    with pytest.raises(
+        InputError, match=r"^expected YAML or JSON, but found the key 'a' a second time at line 1, column 10 of it$"
+    ):
+        read_documents('{"a": 1, "a": 2}', "it")

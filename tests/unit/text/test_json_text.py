@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from alignup.errors import InputError
 from alignup.text.json_text import DEPTH_LIMIT, decode_json
@@ -70,3 +74,28 @@ def test_levels_are_counted(make, before: str, after: str) -> None:
 
 def test_many_values_side_by_side_are_no_depth() -> None:
     assert len(decode_json(b"[" + b'["}", {}],' * 10_000 + b"0]", "JSON")) == 10_001
+
+
+@pytest.mark.parametrize("text", ['{"a": 1, "a": 1}', b'{"b": [{"a": 1, "c": 2, "a": 3}]}', '{"a": 1, "\\u0061": 2}'])
+def test_a_key_that_comes_twice_is_refused(text):
+    """As in YAML: the last one would win, silently."""
+    with pytest.raises(InputError, match=r"^expected a pod, got .* \(it has the key 'a' twice\) at pod.json$"):
+        decode_json(text, "a pod", "pod.json")
+
+
+@given(
+    value=st.recursive(
+        st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
+)
+def test_what_has_every_key_once_is_read(value):
+    """Numbers of any size too."""
+    text = json.dumps(value)
+    assert json.dumps(decode_json(text, "a value")) == json.dumps(msgspec.json.decode(text))
+
+
+def test_a_type_can_be_held_to_it_too():
+    assert decode_json('{"name": "x", "name": "y"}', "a name", kind=Named) == Named("y")
+    with pytest.raises(InputError, match="the key 'name' twice"):
+        decode_json('{"name": "x", "name": "y"}', "a name", kind=Named, once=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from alignup.errors import InputError, PodExistsError, UnknownPodError
+from alignup.errors import AlignupWarning, InputError, PodExistsError, UnknownPodError
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.topology_manager.hints import TopologyHint
 from alignup.topology_manager.manager import TopologyManager
@@ -275,3 +275,23 @@ def test_a_copy_releases_containers_in_the_order_of_the_first(in_pod_order: bool
     manager.copy((provider,)).remove("p")
 
     assert provider.log == [("release", provider.name, name) for name in names]
+
+
+@pytest.mark.parametrize("observer", [3, "notes", Notes])
+def test_an_observer_is_checked_when_it_is_given(observer: Any) -> None:
+    """A class has the method too, and is not what would be called."""
+    with pytest.raises(TypeError, match=r"^expected an observer with a method admission\(seconds, admitted\), got"):
+        manager_of(Licences([2, 2]), observer=observer)
+
+
+def test_an_observer_that_fails_is_warned_of() -> None:
+    """The pod has its answer all the same."""
+
+    class Broken:
+        def admission(self, *_: Any) -> None:
+            raise ZeroDivisionError("no metrics")
+
+    manager = manager_of(Licences([2, 2]), observer=Broken())
+    with pytest.warns(AlignupWarning, match="^the observer .* failed: ZeroDivisionError: no metrics$"):
+        assert manager.admit(pod_of("a")).admitted
+    assert [pod.uid for pod in manager.pods] == ["a"]

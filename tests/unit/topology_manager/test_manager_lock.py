@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from alignup.core.amounts.changes import ManagerLock
 from alignup.errors import PodExistsError
-from alignup.topology_manager import manager as module
-from alignup.topology_manager.manager import ManagerLock, TopologyManager
+from alignup.topology_manager.manager import TopologyManager
 from alignup.topology_manager.policy import make_policy
 from fakes import Licences, pod_of
 
@@ -82,10 +82,9 @@ def enter(lock: ManagerLock) -> None:
         pass
 
 
-def test_a_child_of_a_process_where_another_thread_is_inside_is_refused(monkeypatch) -> None:
+def test_a_child_of_a_process_where_another_thread_is_inside_is_refused() -> None:
     """It would wait for ever; what it waits for is half changed."""
-    monkeypatch.setattr(module, "_PATIENCE", 0.05)
-    lock = ManagerLock()
+    lock = ManagerLock(patience=0.05)
     inside, done = threading.Event(), threading.Event()
 
     def work() -> None:

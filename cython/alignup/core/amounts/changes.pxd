@@ -18,3 +18,19 @@ cdef extern from *:
 cdef class Changes:
     cdef int64_t count
     cdef int depth
+    cdef void begin(self) noexcept
+    cdef void end(self) noexcept
+
+
+cdef class ManagerLock:
+    cdef readonly Changes changes
+    cdef object lock
+    cdef long pid
+    cdef double patience
+    cdef bint is_changing
+    cdef int take(self) except -1
+    cdef int leave(self) except -1
+    cdef int look_after_fork(self) except -1
+    cdef int begin(self) except -1
+    cdef object tried(self, work, undo, tuple args)
+    cdef int settled(self, work, tuple args) except -1

@@ -311,8 +311,8 @@ cdef class CpuLedger:
             sockets=self.capacity.socket_nodes, preferred_sockets=sockets_for(self.state.layout, size),
         )
 
-    def allocate(self, int64_t request, reusable, mask, distribute=None):
-        """Give CPUs and return them; a `CpuShortage` where they cannot be had.
+    def choose(self, int64_t request, reusable, mask, distribute=None):
+        """Return the CPUs that a container gets, not yet marked as given; a `CpuShortage` where they cannot be had.
 
         Args:
             request: how many.
@@ -330,7 +330,7 @@ cdef class CpuLedger:
         if self.capacity.topology is None:
             raise ValueError("expected a machine whose CPUs are known, got one of which only counts are")
         if self.state.layout.distributes:
-            return self.allocate_distributed(request, reusable, mask, distribute)
+            return self.choose_distributed(request, reusable, mask, distribute)
         sets = room_for((choice_sets() + 2) * words, short, SHORT_SET)
         try:
             if reusable:
@@ -340,7 +340,6 @@ cdef class CpuLedger:
             )
             if outcome != CPUS_CHOSEN:
                 return shortage(outcome)
-            mark_cpus(&self.state, sets + words, True)
             return cpus_of(self.capacity.topology, sets + words)
         finally:
             leave(sets, short)
@@ -350,8 +349,8 @@ cdef class CpuLedger:
         cdef CpuOutcome outcome = check_whole_cores(&self.state, request)
         return None if outcome == CPUS_CHOSEN else shortage(outcome)
 
-    def allocate_distributed(self, int64_t request, reusable, mask, distribute):
-        """Give CPUs that `distribute` chooses: near the affinity first, then from anywhere."""
+    def choose_distributed(self, int64_t request, reusable, mask, distribute):
+        """Return CPUs that `distribute` chooses: near the affinity first, then from anywhere."""
         given = self.given
         free = self.capacity.allocatable & ~given | reusable
         held = given & ~reusable
@@ -372,5 +371,4 @@ cdef class CpuLedger:
             chosen |= distribute(others, missing, held | chosen)
         if chosen & held or chosen.bit_count() != request:
             raise ValueError(f"expected {request} CPUs that nobody holds, got {chosen}")
-        self.give(chosen)
         return chosen

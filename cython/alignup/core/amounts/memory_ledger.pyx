@@ -338,7 +338,7 @@ cdef class MemoryLedger:
             for index in range(request.types)
         ]
 
-    def allocate(self, tuple requests not None, donors, mask, bint preferred):
+    def allocate(self, tuple requests not None, donors, mask, bint preferred, dict into=None, key=None):
         """Take the requests, and return the holding; a `MemoryShortage` where they cannot be had.
 
         Args:
@@ -346,6 +346,7 @@ cdef class MemoryLedger:
             donors: what init containers of the pod hold: it is handed over first where it lies on the same nodes.
             mask: the affinity's NUMA nodes; None: anywhere.
             preferred: whether the affinity is preferred.
+            into, key: where the holding is kept, so that no exception comes between taking and keeping.
         """
         cdef MemoryRequest request
         cdef MemoryHints hints
@@ -373,6 +374,8 @@ cdef class MemoryLedger:
         if outcome != MEMORY_CHOSEN:
             return shortage(outcome, chosen)
         holding = MemoryHolding(self.capacity, chosen)
+        if into is not None:
+            into[key] = holding
         take_memory(&self.state, &request, takings, hints.donor_count, &holding.taking)
         return holding
 
@@ -436,10 +439,17 @@ cdef class MemoryLedger:
                 holding.taking.taken[number * holding.taking.nodes + index] = <int64_t>taken.get(position, 0)
         return holding
 
-    def release(self, MemoryHolding holding not None):
-        """Give back what a holding took, to the nodes that it came from; only once."""
+    def release(self, MemoryHolding holding not None, dict kept_in=None, key=None):
+        """Give back what a holding took, to the nodes that it came from; only once.
+
+        Args:
+            holding: what was taken.
+            kept_in, key: as `into` and `key` of `allocate`; it is kept no longer.
+        """
         if holding.capacity is not self.capacity or holding.released_by is self.token:
             which = "one that gave it back" if holding.capacity is self.capacity else "another one's"
             raise ValueError(f"expected a holding of this machine's memory, got {which}")
         holding.released_by = self.token
         give_back_memory(&self.state, &holding.taking)
+        if kept_in is not None:
+            del kept_in[key]

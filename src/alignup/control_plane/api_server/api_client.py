@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import ssl
 import stat
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -159,6 +160,14 @@ class Api:
         """Close all connections."""
         await self._rest.close()
 
+    @contextmanager
+    def complaining(self, before: str = "") -> Iterator[None]:
+        """End a block at an error of this package, which is said after the words `before`, and go on behind it."""
+        try:
+            yield
+        except AlignupError as error:
+            self.complain(f"{before}{error}")
+
     async def __aenter__(self) -> Self:
         return self
 
@@ -210,7 +219,13 @@ class Api:
                 if "Content-Encoding" in response.headers:  # nobody asked for it, and a small answer can be a huge one
                     raise ApiError(f"{method} {path}: an answer that is packed, which nobody asked for")
                 if response.status >= _FAILED:
-                    raise _refused(method, path, response.status, await _bounded(response, f"{method} {path}"))
+                    answer = await _bounded(response, f"{method} {path}")
+                    try:  # the server's own words
+                        message = msgspec.json.decode(answer, type=Status).message
+                    except (msgspec.DecodeError, UnicodeDecodeError):
+                        message = answer.decode(errors="replace")
+                    words = f"{method} {path}: {response.status}: {one_line(message[:_SHOWN_LETTERS])}"
+                    raise ApiError(words, response.status)
                 yield response
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise ApiError(f"{method} {path}: no answer: {error or type(error).__name__}") from error
@@ -247,7 +262,10 @@ def with_api(
             api.complain = complain
             return await work(api)
 
-    return asyncio.run(connected())
+    try:
+        return asyncio.run(connected())
+    finally:
+        signal.alarm(0)  # of `end_on_signals`
 
 
 @contextmanager
@@ -328,15 +346,6 @@ async def _bounded(response: aiohttp.ClientResponse, asked: str) -> bytes:
             raise ApiError(f"{asked}: an answer of more than {_LARGEST_ANSWER} bytes")
         received.write(part)
     return received.getvalue()
-
-
-def _refused(method: str, path: str, status: int, body: bytes) -> ApiError:
-    """Return the error that the server's own words make."""
-    try:
-        message = msgspec.json.decode(body, type=Status).message
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        message = body.decode(errors="replace")
-    return ApiError(f"{method} {path}: {status}: {one_line(message[:_SHOWN_LETTERS])}", status)
 
 
 # it logs some errors before it raises them, and they would be said twice

@@ -8,9 +8,11 @@ clock, so that clocks need not agree. Each write names the version that was read
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from random import Random
 from typing import Final
 
@@ -24,14 +26,12 @@ from alignup.kubernetes.wire import Metadata
 from alignup.records import Record
 from alignup.text.json_text import decode_json
 
+_LOG: Final = logging.getLogger(__name__)
 LEADER: Final = "alignup.dev/leader"
 """The label of the pod that leads: the Service selects it."""
 _LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces"
-
-
-def _seconds() -> float:
-    """Return seconds that go on while the process or the machine is stopped."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+_SECONDS: Final = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+"""Go on while the process or the machine is stopped."""
 
 
 class Terms(Record):
@@ -78,7 +78,7 @@ class Leader:
         identity: str,
         *,
         terms: Terms | None = None,
-        clock: Callable[[], float] = _seconds,
+        clock: Callable[[], float] = _SECONDS,
     ) -> None:
         self._api, self._name, self._namespace = api, name, namespace
         self._collection = f"{object_path(_LEASES, namespace)}/leases"
@@ -116,9 +116,13 @@ class Leader:
         finally:
             if self.leads:
                 self._renewed = float("-inf")
-                with suppress(TimeoutError):
+                _LOG.info("lease %s: this process gives it back", self._name)
+                with self._api.complaining(f"lease {self._name}: "), suppress(TimeoutError):
                     async with asyncio.timeout(self.terms.retry):
-                        await self._release()
+                        found = await self._get()
+                        if found.spec.holder_identity == self.identity:  # write that it is free
+                            free = _Spec("", 1, None, now(precise=True), found.spec.lease_transitions)
+                            await self._put(free, found.metadata.resource_version)
 
     async def _try(self) -> None:
         """Take or renew the lease if that is allowed.
@@ -129,27 +133,22 @@ class Leader:
         begun = self._clock()
         found = await self._get()
         if found.spec != self._seen:
+            if found.spec.holder_identity not in {self._seen.holder_identity, self.identity}:
+                _LOG.info("lease %s: %s leads", self._name, found.spec.holder_identity or "nobody")
             self._seen, self._seen_at = found.spec, self._clock()
         lasts = self._seen_at + found.spec.lease_duration_seconds > self._clock()
         if found.spec.holder_identity in {"", self.identity} or not lasts:
-            await self._write(found.spec, found.metadata.resource_version, begun)
-
-    async def _write(self, before: _Spec, version: str, begun: float) -> None:
-        """Write this process into the lease, unless another one was faster."""
-        moment = now(precise=True)
-        is_mine = before.holder_identity == self.identity
-        spec = _Spec(
-            self.identity,
-            self.terms.lease,
-            before.acquire_time if is_mine else moment,
-            moment,
-            before.lease_transitions + (bool(version) and not is_mine),
-        )
-        if await self._put(spec, version):
-            self._seen, self._seen_at = spec, self._clock()
-            if not self.leads:
-                self.term += 1
-            self._renewed = begun  # not later than the server counts
+            before, version, moment = found.spec, found.metadata.resource_version, now(precise=True)
+            is_mine = before.holder_identity == self.identity
+            acquired = before.acquire_time if is_mine else moment
+            terms = before.lease_transitions + (bool(version) and not is_mine)
+            spec = _Spec(self.identity, self.terms.lease, acquired, moment, terms)
+            if await self._put(spec, version):  # else another process was faster
+                self._seen, self._seen_at = spec, self._clock()
+                if not self.leads:
+                    self.term += 1
+                    _LOG.info("lease %s: %s leads now, in its term %d", self._name, self.identity, self.term)
+                self._renewed = begun  # not later than the server counts
 
     async def _get(self) -> _Lease:
         """Return the lease; one without a version where there is none."""
@@ -167,16 +166,6 @@ class Leader:
             await self._api.request("PUT" if version else "POST", path, body)
             return True
         return False
-
-    async def _release(self) -> None:
-        """Write that the lease is free."""
-        try:
-            found = await self._get()
-            if found.spec.holder_identity == self.identity:
-                spec = _Spec("", 1, None, now(precise=True), found.spec.lease_transitions)
-                await self._put(spec, found.metadata.resource_version)
-        except AlignupError as error:
-            self._api.complain(f"lease {self._name}: {error}")
 
 
 async def label_leader(api: Api, namespace: str, name: str) -> None:

@@ -216,9 +216,16 @@ class PodReader:
         kept = {
             key: value for key, value in annotations.items() if key.startswith(_POLICY_PREFIX) or key == CONFIG_SOURCE
         }
-        uid = _static_uid(metadata) or metadata.uid or metadata.namespaced_name
+        # a kubelet knows a static pod by an annotation of its copy; the annotations alone could be anybody's, and only
+        # a node may make an object that a Node owns
+        is_copy = MIRROR in annotations and any(one.kind == "Node" for one in metadata.owner_references or ())
+        uid = (is_copy and annotations.get(STATIC_UID)) or metadata.uid or metadata.namespaced_name
         pod = self._template(spec)
-        made = {} if spec.resource_claims is None else _with_claims(pod, found.status.resource_claim_statuses or ())
+        made: dict[str, NodeConstraints] = {}
+        if spec.resource_claims is not None:  # with the names of the claims that were made of templates
+            names = {one.name: one.resource_claim_name for one in found.status.resource_claim_statuses or ()}
+            claims = tuple(replace(one, claim=one.claim or names.get(one.name) or "") for one in pod.constraints.claims)
+            made["constraints"] = replace(pod.constraints, claims=claims)
         pod = pod.renamed(uid=uid, name=metadata.name, namespace=metadata.namespace, annotations=kept, **made)
         return WatchedPod(
             pod=pod,
@@ -250,23 +257,6 @@ class PodReader:
         except RecursionError as error:
             raise InputError.at("resources", "amounts by name", "values that are nested too deeply") from error
         return found
-
-
-def _with_claims(pod: Pod, statuses: Iterable[ClaimWire]) -> dict[str, NodeConstraints]:
-    """Return the constraints of a pod with the names of the claims that were made of its templates."""
-    names = {one.name: one.resource_claim_name for one in statuses}
-    claims = tuple(replace(one, claim=one.claim or names.get(one.name) or "") for one in pod.constraints.claims)
-    return {"constraints": replace(pod.constraints, claims=claims)}
-
-
-def _static_uid(metadata: Metadata) -> str:
-    """Return the uid by which a kubelet knows a static pod, of which this is the copy; empty: it is no copy of one.
-
-    Only a node may make an object that a Node owns; the annotations alone could be anybody's.
-    """
-    annotations = metadata.annotations or {}
-    is_copy = MIRROR in annotations and any(one.kind == "Node" for one in metadata.owner_references or ())
-    return annotations.get(STATIC_UID, "") if is_copy else ""
 
 
 def _manifest(spec: PodSpec) -> dict[str, Any]:

@@ -9,6 +9,7 @@ object that cannot be read is ignored.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
@@ -24,6 +25,7 @@ from alignup.text.json_text import decode_json, is_too_deep, without_depths
 
 T = TypeVar("T")
 _D = TypeVar("_D")
+_LOG: Final = logging.getLogger(__name__)
 _PAGE: Final = 500
 _WATCH_SECONDS: Final = 300
 _SILENCE: Final = 60.0
@@ -162,7 +164,9 @@ class Follower(Generic[T]):
             except (ApiError, InputError) as error:
                 if not isinstance(error, ApiError):
                     self._api.complain(f"{self._path}: {error}")
-                elif error.status != GONE:
+                elif error.status == GONE:
+                    _LOG.info("a gap in the watch of %s, which is listed again: %s", self._path, error)
+                else:
                     self._api.complain(str(error))
                     if self._is_optional and error.status in {FORBIDDEN, MISSING}:
                         self._sink.listed([])
@@ -183,6 +187,7 @@ class Follower(Generic[T]):
             self._version = page.metadata.resource_version
         self._sink.listed(found)
         self.lists += 1
+        _LOG.info("listed %s: %d objects in %.3f seconds", self._path, len(found), self._clock() - self.list_began)
         self.synced.set()
         for done in wanted:
             self._wanted.remove(done)

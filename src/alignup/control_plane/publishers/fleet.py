@@ -9,6 +9,7 @@ HTTP. Needs the extra `cluster`.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from contextlib import suppress
 from functools import cache
@@ -22,15 +23,7 @@ from alignup.control_plane.api_server import api_client
 from alignup.control_plane.api_server.objects import PodObject, PodReader, decode_pod
 from alignup.control_plane.api_server.watch import Backoff, Follower, list_objects
 from alignup.errors import AlignupError, InputError, errors_at, warn
-from alignup.kubelet.node_resource_topology.report import (
-    Description,
-    Holdings,
-    annotations_of,
-    decode_holdings,
-    decode_report,
-    holdings_of,
-    restored_node,
-)
+from alignup.kubelet.node_resource_topology import report as reports
 from alignup.kubelet.node_resource_topology.write import topology_object
 from alignup.kubelet.pod_resources import Allocatable, ContainerResources, PodResources
 from alignup.kubernetes.node_fit import node_limits
@@ -46,6 +39,9 @@ if TYPE_CHECKING:
 
     from alignup.kubernetes.pod import Pod
     from alignup.node import Node
+
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 class Rejection(Record):
@@ -81,13 +77,13 @@ class FleetNode:
             **{resource: len(devices) for resource, devices in node.inventory.items()},
         }
 
-    def restore(self, holdings: Holdings) -> None:
+    def restore(self, holdings: reports.Holdings) -> None:
         """Take over what an earlier process of this fleet reported for the node.
 
         Raises:
             AlignupError: the holdings do not fit the node.
         """
-        self.node = restored_node(self._template, holdings, {})
+        self.node = reports.restored_node(self._template, holdings, {})
 
     def admit(self, pod: Pod) -> Rejection | None:
         """Admit a pod, or say why it is rejected."""
@@ -111,7 +107,7 @@ class FleetNode:
         """Return the NodeResourceTopology object of the node as it is now."""
         found = topology_object(self.name, self.node)
         if with_holdings:
-            found["metadata"]["annotations"] = annotations_of(self.description, self.node)
+            found["metadata"]["annotations"] = reports.annotations_of(self.description, self.node)
         return found
 
     def pod_resources(self) -> tuple[list[PodResources], Allocatable]:
@@ -332,6 +328,7 @@ class Fleet:
             except AlignupError as error:
                 self._api.complain(f"pod {found.metadata.namespaced_name}: {error}")
                 return
+            _LOG.debug("pod %s: %s %s", found.metadata.namespaced_name, "rejected by" if rejection else "on", node.name)
             if rejection is not None:
                 self._write(uid, lambda: self._set_status(found, rejected_status(rejection, now)))
                 return
@@ -443,21 +440,19 @@ class Fleet:
 
     async def _restore(self) -> None:
         """Take over what an earlier process of this fleet published."""
-        with suppress(api_client.ApiError):  # nothing was published
-            try:
-                async for item in list_objects(self._api, api_client.TOPOLOGIES):
-                    self._restore_node(item)
-            except InputError as error:
-                self._api.complain(f"{api_client.TOPOLOGIES}: {error}")
+        # with an error of the server nothing was published
+        with self._api.complaining(f"{api_client.TOPOLOGIES}: "), suppress(api_client.ApiError):
+            async for item in list_objects(self._api, api_client.TOPOLOGIES):
+                self._restore_node(item)
 
     def _restore_node(self, item: msgspec.Raw) -> None:
         """Take over what a node reported, if it is one of this fleet."""
         name = ""
         try:
-            report = decode_report(item)
+            report = reports.decode_report(item)
             if report.name in self.nodes and report.holdings is not None:
                 name = f" of node {report.name}"
-                self.nodes[report.name].restore(decode_holdings(report.holdings))
+                self.nodes[report.name].restore(reports.decode_holdings(report.holdings))
         except AlignupError as error:
             self._api.complain(f"{'the' if name else 'an'} earlier report{name} is ignored: {error}")
 
@@ -487,9 +482,6 @@ class Fleet:
         path = api_client.object_path(api_client.NODES, node.name, "status")
         await self._api.request("PATCH", path, {"status": node.node_status(api_client.now())})
 
-    async def _renew_lease(self, node: FleetNode) -> None:
-        await self._api.request("PATCH", api_client.object_path(_LEASES, node.name), {"spec": _lease(node.name)})
-
     async def _renew_leases(self, tasks: asyncio.TaskGroup) -> None:
         """Renew all leases, evenly over the time between two renewals.
 
@@ -506,7 +498,8 @@ class Fleet:
 
     async def _renew(self, node: FleetNode, *, with_status: bool) -> None:
         async with self._lease_slots:
-            await self._try(lambda: self._renew_lease(node))
+            lease = api_client.object_path(_LEASES, node.name)
+            await self._try(lambda: self._api.request("PATCH", lease, {"spec": _lease(node.name)}))
             if with_status:
                 await self._try(lambda: self._renew_status(node))
         self._renewing.discard(node.name)
@@ -553,7 +546,7 @@ def catalog_nodes(machine: str, count: int) -> list[FleetNode]:
 
 
 def _made(lines: Iterable[tuple[str, str | bytes]]) -> Iterator[FleetNode]:
-    descriptions = Description()
+    descriptions = reports.Description()
     names: set[str] = set()
     for where, line in lines:
         with errors_at(where):
@@ -593,7 +586,7 @@ def make_app(fleet: Fleet) -> web.Application:
         if node is None:
             raise web.HTTPNotFound(text="no such node")
         described = msgspec.Raw(node.description.encode())
-        return _json({"name": node.name, "description": described, "holdings": holdings_of(node.node)})
+        return _json({"name": node.name, "description": described, "holdings": reports.holdings_of(node.node)})
 
     app = web.Application()
     app.router.add_get("/healthz", health)

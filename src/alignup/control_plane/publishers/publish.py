@@ -7,20 +7,13 @@ The node is read by `alignup.kubelet`; it is read again and again, and written w
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from alignup.control_plane.api_server.api_client import (
-    EVENT_SECONDS,
-    MOST_EVENTS,
-    PODS,
-    TOPOLOGIES,
-    Api,
-    write_event,
-    write_object,
-)
+from alignup.control_plane.api_server import api_client
 from alignup.control_plane.api_server.objects import PodObject, decode_pod
 from alignup.control_plane.api_server.watch import Calls, Follower
 from alignup.control_plane.scheduler.ask import WHY_REJECTED, why_refused
@@ -36,6 +29,7 @@ if TYPE_CHECKING:
 
     from alignup.kubelet.read import KubeletNode
 
+_LOG: Final = logging.getLogger(__name__)
 _SETTLED: Final = 0.05
 _Annotations = tuple[str | None, str | None]
 """`alignup.dev/node` and `alignup.dev/holdings`."""
@@ -74,7 +68,7 @@ def _annotations(data: bytes | msgspec.Raw) -> _Annotations:
 
 
 async def publish_node(
-    api: Api,
+    api: api_client.Api,
     name: str,
     read: Callable[[], KubeletNode],
     *,
@@ -105,7 +99,7 @@ async def publish_node(
         lambda found: take(found[0] if found else (None, None)), take, lambda _: take((None, None))
     )
     query = {"fieldSelector": f"metadata.name={name}"}
-    follower = Follower(api, TOPOLOGIES, _annotations, watched, query=query)
+    follower = Follower(api, api_client.TOPOLOGIES, _annotations, watched, query=query)
     work = [] if once else [follower.run()]
     if writes_events and not once:
         work.append(_explain_rejections(api, name, read))
@@ -122,8 +116,9 @@ async def publish_node(
                     written = annotations[NODE], annotations[HOLDINGS]
                     if seen != last or there != written:
                         there = written
-                        await write_object(api, TOPOLOGIES, name, seen)
+                        await api_client.write_object(api, api_client.TOPOLOGIES, name, seen)
                         last = seen
+                        _LOG.info("published %s: %d bytes", name, len(seen))
                     if once:
                         return
             except AlignupError as error:
@@ -146,10 +141,10 @@ async def _beside(work: Iterable[Coroutine[Any, Any, None]]) -> AsyncIterator[No
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _explain_rejections(api: Api, name: str, read: Callable[[], KubeletNode]) -> None:
+async def _explain_rejections(api: api_client.Api, name: str, read: Callable[[], KubeletNode]) -> None:
     """Write an Event on each pod that a node rejects from now on; more than some at a time go without."""
     known: set[str] = set()
-    rejected: asyncio.Queue[PodObject] = asyncio.Queue(MOST_EVENTS)
+    rejected: asyncio.Queue[PodObject] = asyncio.Queue(api_client.MOST_EVENTS)
 
     def changed(found: PodObject) -> None:
         uid, status = found.metadata.uid, found.status
@@ -165,13 +160,11 @@ async def _explain_rejections(api: Api, name: str, read: Callable[[], KubeletNod
 
     query = {"fieldSelector": f"spec.nodeName={name},status.phase=Failed"}
     sink = Calls(listed, changed, lambda found: known.discard(found.metadata.uid))
-    follower = Follower(api, PODS, decode_pod, sink, query=query)
+    follower = Follower(api, api_client.PODS, decode_pod, sink, query=query)
     async with _beside([follower.run()]):
         while True:
             found = await rejected.get()
-            try:
+            with api.complaining():
                 message = await asyncio.to_thread(why_refused, read().node, found)
-                await write_event(api, found.metadata, WHY_REJECTED, message, "alignup-publish", once=True)
-            except AlignupError as error:
-                api.complain(str(error))
-            await asyncio.sleep(EVENT_SECONDS)
+                await api_client.write_event(api, found.metadata, WHY_REJECTED, message, "alignup-publish", once=True)
+            await asyncio.sleep(api_client.EVENT_SECONDS)

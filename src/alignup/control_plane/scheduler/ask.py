@@ -9,16 +9,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from alignup.cluster.cluster import Cluster
-from alignup.control_plane.api_server import api_client
-from alignup.control_plane.api_server.objects import (
-    PodObject,
-    PodReader,
-    WatchedPod,
-    decode_budget,
-    decode_node,
-    decode_pod,
-    rules_of,
-)
+from alignup.control_plane.api_server import api_client, objects
 from alignup.control_plane.api_server.watch import list_objects
 from alignup.control_plane.scheduler.members import ExactMember
 from alignup.control_plane.scheduler.state import ClusterState
@@ -50,7 +41,7 @@ class AskedCluster(Record):
     """The names of these: what they admit is an upper bound."""
     unknown: tuple[str, ...]
     """Nodes that publish nothing, or nothing that can be read."""
-    waiting: tuple[WatchedPod, ...]
+    waiting: tuple[objects.WatchedPod, ...]
     """Pods that are bound to no node."""
     rules: Rules
     """Who may go for whom."""
@@ -83,7 +74,7 @@ async def read_cluster(api: api_client.Api) -> AskedCluster:
     Raises:
         AlignupError: the server refuses, or does not answer.
     """
-    state, reader = ClusterState(), PodReader()
+    state, reader = ClusterState(), objects.PodReader()
 
     async def read(path: str, decode: Callable[[msgspec.Raw], Any]) -> list[Any]:
         found = []
@@ -100,10 +91,10 @@ async def read_cluster(api: api_client.Api) -> AskedCluster:
         return found
 
     nodes, pods, reports, budgets = await asyncio.gather(
-        read(api_client.NODES, decode_node),
-        read(api_client.PODS, lambda item: reader.read(decode_pod(item))),
+        read(api_client.NODES, objects.decode_node),
+        read(api_client.PODS, lambda item: reader.read(objects.decode_pod(item))),
         read(api_client.TOPOLOGIES, decode_report),
-        read(api_client.BUDGETS, decode_budget),
+        read(api_client.BUDGETS, objects.decode_budget),
     )
     state.nodes_listed({one.metadata.name: one.metadata.labels or {} for one in nodes})
     state.pods_listed([one for one in pods if one.node], 0.0)
@@ -122,7 +113,7 @@ async def read_cluster(api: api_client.Api) -> AskedCluster:
         frozenset(by_amounts),
         tuple(sorted(names - found.keys())),
         tuple([one for one in pods if not one.node and not one.is_leaving]),
-        rules_of(pods, budgets),
+        objects.rules_of(pods, budgets),
     )
 
 
@@ -146,7 +137,7 @@ WHY_REJECTED: Final = "WhyRejected"
 """The reason of Events on rejected pods."""
 
 
-async def why_rejected(api: api_client.Api, found: PodObject) -> str:
+async def why_rejected(api: api_client.Api, found: objects.PodObject) -> str:
     """Return why the node of a rejected pod refuses it now, and the best change that would help; in a sentence each.
 
     Raises:
@@ -160,13 +151,13 @@ async def why_rejected(api: api_client.Api, found: PodObject) -> str:
     return why_refused(restored_node(template, decode_holdings(report.holdings), {}), found)
 
 
-def why_refused(node: Node, found: PodObject) -> str:
+def why_refused(node: Node, found: objects.PodObject) -> str:
     """Return why a node refuses a rejected pod now, and the best change that would help; in a sentence each.
 
     Raises:
         InputError: the pod cannot be read.
     """
-    pod = PodReader().read(found).pod
+    pod = objects.PodReader().read(found).pod
     explanation = explain(node, pod.renamed(uid=f"{pod.uid}/again"))
     if explanation.admitted:
         return f"node {found.spec.node_name} would admit the pod now"

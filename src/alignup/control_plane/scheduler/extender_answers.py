@@ -22,8 +22,6 @@ from alignup.records import Record, field
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import numpy.typing as npt
-
     from alignup.cluster.cluster import Evaluation
     from alignup.control_plane.scheduler.state import ClusterState
     from alignup.kubernetes.pod import Pod
@@ -87,18 +85,21 @@ class Answers:
         Raises:
             InputError: the pod asks for too many resources, or its annotation of a NUMA policy cannot be read.
         """
-        self._remember(pod, now)
-        kept = self._kept.get(demand_key(pod.pod))
-        state = self._version(pod), self.fails_open, list(self.state.uncertain), names
+        uid, kind = pod.pod.uid, demand_key(pod.pod)
+        if uid in self.state.assumed:  # the scheduler asks again: its binding came to nothing
+            self.state.pod_gone(uid, now)
+        self.waiting.pop(uid, None)
+        keep_newest(self.asked, uid, pod)
+        claims = self.state.claims.version if pod.pod.constraints.claims else ()
+        state = self.state.view.version, claims, self.fails_open, list(self.state.uncertain), names
+        kept = self._kept.get(kind)
         if kept is not None and kept[0] == state:
             found = kept[1]
         else:
             found = self._filtered(pod, names)
-            self._kept[demand_key(pod.pod)] = state, found
-            _forget_oldest(self._kept, _MOST_KEPT)
+            keep_newest(self._kept, kind, (state, found), _MOST_KEPT)
         if not found.passed:
-            self.waiting[pod.pod.uid] = pod, now
-            _forget_oldest(self.waiting)
+            keep_newest(self.waiting, uid, (pod, now))
         return found
 
     def _filtered(self, pod: WatchedPod, names: Sequence[str]) -> Filtered:
@@ -111,7 +112,13 @@ class Answers:
         found.unresolvable.update(dict.fromkeys(compress(names, (~takes & (numbers < 0)).tolist()), UNKNOWN))
         refuses = ~takes & (numbers >= 0)
         if refuses.any():
-            self._sort_refused(pod.pod, judged, list(compress(names, refuses.tolist())), numbers[refuses], found)
+            view, places = self.state.view, numbers[refuses]
+            helps = view.empty_admits(pod.pod, self.state.strategy)[places]  # evictions could help
+            # a scheduler drops the words where a node takes the pod
+            texts = view.texts(pod.pod, judged, places, asks_nodes=not found.passed)
+            pairs = list(zip(compress(names, refuses.tolist()), texts, strict=True))
+            found.failed.update(compress(pairs, helps.tolist()))
+            found.unresolvable.update(compress(pairs, (~helps).tolist()))
         uncertain = self.state.uncertain.intersection(found.passed) if self.state.uncertain else ()
         doubted = dict.fromkeys(uncertain, UNCERTAIN)
         far = [name for name in found.passed if name not in doubted and not self._is_near_enough(pod.pod, name)]
@@ -120,10 +127,6 @@ class Answers:
             found.passed[:] = [name for name in found.passed if name not in doubted]
             found.unresolvable.update(doubted)
         return found
-
-    def _version(self, pod: WatchedPod) -> object:
-        """Return what changes when the answer to a pod may."""
-        return self.state.view.version, self.state.claims.version if pod.pod.constraints.claims else ()
 
     def _meet(self, pod: Pod, name: str) -> bool | None:
         """Return what `ClusterState.meet` does; a scheduler asks twice for each, mostly with no change between."""
@@ -232,7 +235,12 @@ class Answers:
             return ""
         numbers = self.state.view.numbers(names)
         uncertain = self.state.uncertain
-        for pod in self._kinds_of_waiting(now):
+        # a scheduler asks for every pod again within minutes; one that it does not ask for is gone
+        for uid in [uid for uid, (_, since) in self.waiting.items() if since < now - _ASKED_WITHIN]:
+            del self.waiting[uid]
+        # copies share their requests: what lets one in lets in the others
+        kinds = {id(pod.pod.all_containers): pod for pod, _ in self.waiting.values()}
+        for pod in list(kinds.values())[:_MOST_KINDS]:
             try:
                 admitted = self.state.view.judge(pod.pod, self.state.strategy).admitted[numbers]
             except InputError:
@@ -247,42 +255,12 @@ class Answers:
         self.waiting.pop(uid, None)
         self.asked.pop(uid, None)
 
-    def _remember(self, pod: WatchedPod, now: float) -> None:
-        uid = pod.pod.uid
-        if uid in self.state.assumed:  # the scheduler asks again: its binding came to nothing
-            self.state.pod_gone(uid, now)
-        self.waiting.pop(uid, None)
-        self.asked[uid] = pod
-        self.asked.move_to_end(uid)
-        _forget_oldest(self.asked)
-
-    def _kinds_of_waiting(self, now: float) -> list[WatchedPod]:
-        """Return one waiting pod of each kind: copies share their requests, and what lets one in lets in the others.
-
-        A scheduler asks for every pod again within minutes; one that it does not ask for is gone.
-        """
-        for uid in [uid for uid, (_, since) in self.waiting.items() if since < now - _ASKED_WITHIN]:
-            del self.waiting[uid]
-        return list({id(pod.pod.all_containers): pod for pod, _ in self.waiting.values()}.values())[:_MOST_KINDS]
-
     def _judge(self, pod: WatchedPod) -> Evaluation:
         """Return what all nodes say to a pod; a scheduler asks twice for each, mostly with no change between."""
         version, kind = self.state.view.version, demand_key(pod.pod)
         if self._last is None or self._last[:2] != (version, kind):
             self._last = version, kind, self.state.view.judge(pod.pod, self.state.strategy)
         return self._last[2]
-
-    def _sort_refused(
-        self, pod: Pod, judged: Evaluation, names: list[str], numbers: npt.NDArray[np.int64], found: Filtered
-    ) -> None:
-        """Say why nodes refuse a pod, by whether evictions could help."""
-        view = self.state.view
-        helps = view.empty_admits(pod, self.state.strategy)[numbers]
-        # a scheduler drops the words where a node takes the pod
-        texts = view.texts(pod, judged, numbers, asks_nodes=not found.passed)
-        pairs = list(zip(names, texts, strict=True))
-        found.failed.update(compress(pairs, helps.tolist()))
-        found.unresolvable.update(compress(pairs, (~helps).tolist()))
 
     def _victims(
         self, pod: WatchedPod, member: ExactMember, chosen: Sequence[str], budgets: Sequence[Budget]
@@ -302,6 +280,9 @@ class Answers:
         return ([one.uid for one in going], rules.violations(going)) if going else (list(chosen), None)
 
 
-def _forget_oldest(known: OrderedDict[Any, Any], most: int = _REMEMBERED) -> None:
+def keep_newest(known: OrderedDict[Any, Any], key: object, value: object, most: int = _REMEMBERED) -> None:
+    """Keep something as the newest, and forget the oldest beyond so many."""
+    known[key] = value
+    known.move_to_end(key)
     while len(known) > most:
         known.popitem(last=False)

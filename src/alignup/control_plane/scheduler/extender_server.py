@@ -8,6 +8,7 @@ pod's condition. `docs/security.md` says who is believed. Needs the extra `clust
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
@@ -28,6 +29,7 @@ from alignup.errors import AlignupError, InputError, one_line
 
 _Args = TypeVar("_Args")
 
+_LOG: Final = logging.getLogger(__name__)
 LARGEST_QUESTION: Final = 64 << 20
 """Bytes: 10,000 nodes need 3 MiB by name, and 60 MiB where the scheduler sends them whole, without their images."""
 _LARGEST_IN_SUM: Final = 4 * LARGEST_QUESTION
@@ -41,6 +43,7 @@ _NODES_AT_ONCE: Final = 10
 _TURNS: Final = 8
 """Turns of the event loop between two parts of an answer."""
 _BODY_SECONDS: Final = 10.0
+_SLOW_SECONDS: Final = 1.0
 _SHOWN_LETTERS: Final = 80
 _JSON: Final = "application/json"
 _NO_BINDING: Final = "binding is for callers with a certificate: see --client-ca and --insecure-bind"
@@ -89,6 +92,7 @@ class _Handlers:
         """Answer `/filter`."""
         found = self._answers.filter(self._extender.read(args.pod), args.names, self._extender.clock())
         self._extender.tell(args.pod.metadata, found)
+        _LOG.debug("pod %s: %d nodes of %d", args.pod.metadata.namespaced_name, len(found.passed), len(args.names))
         self._counts.resolvable.inc(len(found.failed))
         self._counts.unresolvable.inc(len(found.unresolvable))
         if args.node_names is None:
@@ -167,7 +171,9 @@ class _Handlers:
             except web.HTTPException:
                 errors.inc()
                 raise
-            seconds.observe(time.perf_counter() - start)
+            seconds.observe(took := time.perf_counter() - start)
+            if took >= _SLOW_SECONDS:
+                _LOG.warning("a question of %d bytes to /%s took %.3f seconds", len(body), verb, took)
             return web.Response(body=text if len(text) < _LARGE else _in_pieces(text), content_type=_JSON)
 
         return handle

@@ -6,6 +6,7 @@ HTTP is spoken by `alignup.control_plane.scheduler.extender_server`.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import OrderedDict
 from functools import partial
@@ -15,6 +16,7 @@ from weakref import WeakValueDictionary
 from alignup.claims.read import read_claim, read_class, read_slice
 from alignup.control_plane.api_server import api_client, objects
 from alignup.control_plane.api_server.watch import Calls, Follower, list_objects
+from alignup.control_plane.scheduler.extender_answers import keep_newest
 from alignup.errors import AlignupError, warn
 from alignup.kubelet.node_resource_topology.report import Report, decode_report
 from alignup.kubernetes.pod import Pod
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from alignup.control_plane.scheduler.extender_wire import Binding
     from alignup.kubernetes.wire import Metadata
 
+_LOG: Final = logging.getLogger(__name__)
 WOKEN: Final = "alignup.dev/woken-at"
 """The annotation of a Node that is set when a refused pod may fit there; schedulers try their pods again then."""
 
@@ -39,11 +42,6 @@ NOT_LISTED: Final = "alignup has not listed the whole cluster yet"
 _WAKE_SECONDS: Final = 0.25
 _TICK_SECONDS: Final = 5.0
 _TERM_SECONDS: Final = 0.05
-_MOST_TOLD: Final = 10_000
-
-
-def _decoded(read: Callable[[object, str], object], data: msgspec.Raw) -> Any:
-    return read(decode_json(data, "an object"), "it")
 
 
 class Extender:
@@ -96,12 +94,16 @@ class Extender:
             lambda one: state.report_gone(one.name),
         )
         follow = partial(Follower, api, clock=clock)
+
+        def decoder(read: Callable[[object, str], object]) -> Callable[[msgspec.Raw], Any]:
+            return lambda data: read(decode_json(data, "an object"), "it")
+
         self.followers: tuple[Follower[Any], ...] = (
             follow(api_client.NODES, objects.decode_node, nodes),
             follow(api_client.PODS, self._decode, pods, query=BOUND_PODS),
             follow(api_client.TOPOLOGIES, decode_report, reports),
             *(
-                follow(f"{api_client.CLAIMS}/{kind}", partial(_decoded, read), sink, is_optional=True)
+                follow(f"{api_client.CLAIMS}/{kind}", decoder(read), sink, is_optional=True)
                 for kind, read, sink in (
                     ("resourceslices", read_slice, state.claims.slices),
                     ("deviceclasses", read_class, state.claims.classes),
@@ -176,13 +178,24 @@ class Extender:
                 self.check_ready()  # this process may have waited, or been stopped, since it was asked
                 if self.state.pods.get(binding.uid) is None:
                     if not self.answers.admits(pod, binding.node):
+                        _LOG.warning("pod %r is not bound: node %r can no longer take it", binding.name, binding.node)
                         return f"NUMA: node {binding.node} can no longer take the pod"
                     self.state.assume(replace(pod, node=binding.node), self.clock())
-                await self._send(binding)
+                body = {
+                    "apiVersion": "v1",
+                    "kind": "Binding",
+                    "metadata": {"name": binding.name, "namespace": binding.namespace, "uid": binding.uid},
+                    "target": {"apiVersion": "v1", "kind": "Node", "name": binding.node},
+                }
+                path = api_client.pod_path(binding.namespace, binding.name, api_client.BINDING)
+                # that of a leader ends before another one can have listed what is bound
+                seconds = None if self._leader is None else self._leader.terms.lease - self._leader.terms.renew
+                await self.api.request("POST", path, body, seconds=seconds)
                 self.state.assumed_rightly(binding.uid, self.clock())
             except api_client.ApiError as error:
                 return await self._after(binding, error)
         self.answers.forget(binding.uid)
+        _LOG.debug("pod %r is bound to %r", binding.name, binding.node)
         return ""
 
     async def _after(self, binding: Binding, error: api_client.ApiError) -> str:
@@ -193,21 +206,10 @@ class Extender:
             found = None
         if found is None or not found.node or found.pod.uid != binding.uid:
             self.state.pod_gone(binding.uid, self.clock())
+            _LOG.warning("pod %r is not bound to %r: %s", binding.name, binding.node, error)
             return str(error)
         self.state.pod_seen(found, self.clock())
         return "" if found.node == binding.node else str(error)
-
-    async def _send(self, binding: Binding) -> None:
-        body = {
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": {"name": binding.name, "namespace": binding.namespace, "uid": binding.uid},
-            "target": {"apiVersion": "v1", "kind": "Node", "name": binding.node},
-        }
-        path = api_client.pod_path(binding.namespace, binding.name, api_client.BINDING)
-        # that of a leader ends before another one can have listed what is bound
-        seconds = None if self._leader is None else self._leader.terms.lease - self._leader.terms.renew
-        await self.api.request("POST", path, body, seconds=seconds)
 
     async def _fetch(self, binding: Binding) -> objects.WatchedPod:
         return self._decode(await self.api.request("GET", api_client.pod_path(binding.namespace, binding.name)))
@@ -218,28 +220,21 @@ class Extender:
             return
         causes, sentence = found.words()
         if causes and self._told.get(pod.uid) != causes and not self._events.full():
-            self._told[pod.uid] = causes
-            self._told.move_to_end(pod.uid)
-            if len(self._told) > _MOST_TOLD:
-                self._told.popitem(last=False)
+            keep_newest(self._told, pod.uid, causes)
             self._events.put_nowait((pod, sentence))
 
     async def _write_events(self) -> None:
         while True:
             pod, sentence = await self._events.get()
-            try:
+            with self.api.complaining():
                 await api_client.write_event(self.api, pod, "NotAligned", sentence, "alignup-extender")
-            except api_client.ApiError as error:
-                self.api.complain(str(error))
             await asyncio.sleep(api_client.EVENT_SECONDS)
 
     async def budgets(self) -> list[objects.Budget]:
         """Return the disruption budgets as they are now; none, and a complaint, where they cannot be had."""
-        try:
+        with self.api.complaining("no disruption budgets are known: "):
             return [objects.decode_budget(one) async for one in list_objects(self.api, api_client.BUDGETS)]
-        except AlignupError as error:
-            self.api.complain(f"no disruption budgets are known: {error}")
-            return []
+        return []
 
     async def _say_synced(self) -> None:
         for follower in self.followers:
@@ -255,10 +250,8 @@ class Extender:
                 await self.followers[1].list_again()
                 self._term = term
                 if self._led is not None:
-                    try:
+                    with self.api.complaining():
                         await self._led()
-                    except AlignupError as error:
-                        self.api.complain(str(error))
 
     async def _tick(self) -> None:
         while True:

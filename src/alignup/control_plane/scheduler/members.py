@@ -236,19 +236,17 @@ class AmountsMember:
         if self._pending.pop(uid, None) is not None:
             self._count()
 
-    def report(self, topology: Topology, covered: Iterable[str]) -> bool:
-        """Take in what another object says; return whether it made a difference.
+    def report(self, topology: Topology, covered: Iterable[str]) -> None:
+        """Take in what another object says.
 
         Args:
             topology: what it says.
             covered: the uids of the bound pods that it knows of.
         """
-        before = self.amounts
         for uid in covered:
             self._pending.pop(uid, None)
         self.topology = topology
         self._count()
-        return self.amounts != before
 
     def known_to(self, signature: str) -> list[str]:
         """Return the uids of pending pods that a report with this fingerprint knows of.
@@ -285,7 +283,16 @@ def taken_by(amounts: NodeAmounts, pod: Pod, mask: int) -> NodeAmounts:
     """
     order = sorted(range(amounts.numa_nodes), key=lambda position: (not mask >> position & 1, position))
     wanted = {"cpu": pod.exclusive_cpus, **dict(pod.memory), **dict(pod.devices)}
-    return _with_free(amounts, lambda name, _, free: _less(free, wanted.get(name, 0), order))
+
+    def less(name: str, _there: _Amounts, free: _Amounts) -> _Amounts:
+        left, lacking = list(free), wanted.get(name, 0)
+        for position in order:
+            given = min(left[position], lacking)
+            left[position] -= given
+            lacking -= given
+        return tuple(left)
+
+    return _with_free(amounts, less)
 
 
 def emptied(amounts: NodeAmounts) -> NodeAmounts:
@@ -300,13 +307,3 @@ def _with_free(amounts: NodeAmounts, left: Callable[[str, _Amounts, _Amounts], _
     """Return amounts of which something else is free: of each resource what a function of its amounts says."""
     found = {name: (whole, there, left(name, there, free)) for name, (whole, there, free) in amounts.resources.items()}
     return replace(amounts, resources=found)
-
-
-def _less(free: tuple[int, ...], wanted: int, order: list[int]) -> tuple[int, ...]:
-    """Return what is left of amounts by NUMA node."""
-    left = list(free)
-    for position in order:
-        given = min(left[position], wanted)
-        left[position] -= given
-        wanted -= given
-    return tuple(left)

@@ -48,7 +48,13 @@ async def apply_plan(api: Api, plan: RoomPlan, say: Callable[[str], None], patie
         try:
             if step.action == "evict":
                 say(f"evict {name} from {step.node}")
-                await _evict(api, step)
+                body = {
+                    "apiVersion": "policy/v1",
+                    "kind": "Eviction",
+                    "metadata": {"name": step.pod.name, "namespace": step.pod.namespace},
+                    "deleteOptions": {"preconditions": {"uid": step.pod.uid}},
+                }
+                await api.request("POST", pod_path(step.pod.namespace, step.pod.name, "eviction"), body)
             elif step.action == "place":
                 node = await _bound(api, step, patience)
                 if node != step.node:
@@ -59,16 +65,6 @@ async def apply_plan(api: Api, plan: RoomPlan, say: Callable[[str], None], patie
             say(f"stop: {name}: {error}")
             return False
     return True
-
-
-async def _evict(api: Api, step: Step) -> None:
-    body = {
-        "apiVersion": "policy/v1",
-        "kind": "Eviction",
-        "metadata": {"name": step.pod.name, "namespace": step.pod.namespace},
-        "deleteOptions": {"preconditions": {"uid": step.pod.uid}},
-    }
-    await api.request("POST", pod_path(step.pod.namespace, step.pod.name, "eviction"), body)
 
 
 async def _bound(api: Api, step: Step, patience: float) -> str:

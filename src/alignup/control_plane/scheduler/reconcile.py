@@ -7,6 +7,7 @@ for each controller are spaced further and further apart, and their number is li
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from typing import Final
@@ -15,9 +16,9 @@ from alignup.control_plane.api_server.api_client import CONFLICT, MISSING, PODS,
 from alignup.control_plane.api_server.objects import PodObject, decode_pod
 from alignup.control_plane.api_server.watch import Follower
 from alignup.control_plane.scheduler.ask import WHY_REJECTED, why_rejected
-from alignup.errors import AlignupError
 from alignup.records import Record
 
+_LOG: Final = logging.getLogger(__name__)
 FAILED_PODS: Final = {"fieldSelector": "status.phase=Failed"}
 _QUIET: Final = 3600.0
 
@@ -32,35 +33,6 @@ class Rules(Record):
     """Seconds that no deletion waits longer."""
     limit: int = 20
     """Deletions for one controller within an hour; further pods stay."""
-
-
-class Backoff:
-    """Says how long to wait before a pod of a controller is deleted.
-
-    Args:
-        rules: how fast.
-    """
-
-    def __init__(self, rules: Rules) -> None:
-        self._rules = rules
-        self._due: dict[str, list[float]] = {}
-        """By the uid of a controller, when pods are deleted."""
-
-    def delay(self, owner: str, now: float) -> float | None:
-        """Return the seconds to wait, and count the deletion; None: the limit is reached.
-
-        Args:
-            owner: the uid of the controller.
-            now: seconds on any clock that never goes back.
-        """
-        of_hour = {uid: [moment for moment in due if moment > now - _QUIET] for uid, due in self._due.items()}
-        self._due = {uid: due for uid, due in of_hour.items() if due}
-        due = self._due.setdefault(owner, [])
-        if len(due) >= self._rules.limit:
-            return None
-        # 2 ** 60 is longer than any pause, and a float holds it
-        due.append(max([now, *due]) + min(self._rules.first * 2.0 ** min(len(due), 60), self._rules.longest))
-        return due[-1] - now
 
 
 class Reconciler:
@@ -88,9 +60,26 @@ class Reconciler:
         self._writes_events = writes_events
         self._api, self._rules, self._say, self._dry = api, rules, say, dry
         self._clock = clock
-        self._backoff = Backoff(rules)
+        self._due: dict[str, list[float]] = {}
+        """By the uid of a controller, when pods are deleted."""
         self._known: dict[str, asyncio.Task[None] | None] = {}
         self._follower = Follower(api, PODS, decode_pod, self, query=FAILED_PODS)
+
+    def delay(self, owner: str, now: float) -> float | None:
+        """Return the seconds to wait before a pod of a controller is deleted, and count it; None: it stays.
+
+        Args:
+            owner: the uid of the controller.
+            now: seconds on any clock that never goes back.
+        """
+        of_hour = {uid: [moment for moment in due if moment > now - _QUIET] for uid, due in self._due.items()}
+        self._due = {uid: due for uid, due in of_hour.items() if due}
+        due = self._due.setdefault(owner, [])
+        if len(due) >= self._rules.limit:
+            return None
+        # 2 ** 60 is longer than any pause, and a float holds it
+        due.append(max([now, *due]) + min(self._rules.first * 2.0 ** min(len(due), 60), self._rules.longest))
+        return due[-1] - now
 
     async def run(self) -> None:
         """Follow failed pods until cancelled."""
@@ -116,7 +105,7 @@ class Reconciler:
         owner = next((one for one in metadata.owner_references or () if one.controller), None)
         if owner is None:
             return
-        delay = self._backoff.delay(owner.uid, self._clock())
+        delay = self.delay(owner.uid, self._clock())
         if delay is None:
             self._known[metadata.uid] = None
             deleted = f"{self._rules.limit} pods of {owner.kind} {owner.name} were deleted within an hour"
@@ -136,11 +125,10 @@ class Reconciler:
     async def _delete(self, found: PodObject, delay: float) -> None:
         metadata = found.metadata
         if self._writes_events:
-            try:
+            with self._api.complaining():
                 message = await why_rejected(self._api, found)
                 await write_event(self._api, metadata, WHY_REJECTED, message, "alignup-reconcile", once=True)
-            except AlignupError as error:
-                self._api.complain(str(error))
+        _LOG.debug("pod %s is deleted in %.0f seconds", metadata.namespaced_name, delay)
         await asyncio.sleep(delay)
         self._say(f"{'would delete' if self._dry else 'delete'} {metadata.namespaced_name}: {found.status.reason}")
         if self._dry:

@@ -1,5 +1,5 @@
 from collections.abc import Mapping, Sequence
-from typing import Final, Literal, Self, final
+from typing import Any, Final, Literal, Self, final
 
 from alignup.core.hints import HintList
 
@@ -48,7 +48,13 @@ class MemoryLedger:
     def unused(self) -> int: ...
     def hints(self, requests: tuple[tuple[str, int], ...], donors: Sequence[MemoryHolding] = ()) -> HintList: ...
     def allocate(
-        self, requests: tuple[tuple[str, int], ...], donors: Sequence[MemoryHolding], mask: int | None, preferred: bool
+        self,
+        requests: tuple[tuple[str, int], ...],
+        donors: Sequence[MemoryHolding],
+        mask: int | None,
+        preferred: bool,
+        into: dict[Any, MemoryHolding] | None = None,
+        key: object = None,
     ) -> MemoryHolding | MemoryShortage: ...
     def adopt(self, shares: dict[str, Mapping[int, int]]) -> MemoryHolding | None: ...
     def restore(
@@ -58,4 +64,6 @@ class MemoryLedger:
         more_users: list[int],
         holdings: list[dict[str, Mapping[int, int]]],
     ) -> list[MemoryHolding | None]: ...
-    def release(self, holding: MemoryHolding) -> None: ...
+    def release(
+        self, holding: MemoryHolding, kept_in: dict[Any, MemoryHolding] | None = None, key: object = None
+    ) -> None: ...

@@ -21,7 +21,8 @@ from alignup.host.agent.server import AgentServer, make_folder
 from alignup.host.agent.service import Observer, PluginCalls, PluginDevices, Service
 from alignup.host.leases.evidence import find_evidence, text_of
 from alignup.host.leases.file import is_default_state
-from alignup.host.leases.ledger import Ledger, Limits
+from alignup.host.leases.ledger import Ledger
+from alignup.host.leases.users import Limits
 from alignup.host.processes.cgroups import Cgroups, Enclosures
 from alignup.host.processes.watch import ProcessWatch
 from alignup.host.trusted_files import check_free, check_text
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 _LOG: Final = logging.getLogger(__name__)
 _LOOK: Final = 1.0
 """Seconds between looks at the file of leases, which somebody may remove."""
+_LAST: Final = 20
+"""Seconds from a signal to the end, whatever is under way: then the kernel ends the process (SIGALRM)."""
 _GRACE: Final = 10.0
 """Seconds after a start in which those who waited before keep their places."""
 
@@ -97,6 +100,7 @@ def run_agent(file: LeaseFile, site: Site, options: AgentOptions) -> int:
                     ownership.hand_back(_LOG.warning)
             raise
     finally:
+        signal.alarm(0)
         ownership.close()
 
 
@@ -159,7 +163,9 @@ class Agent:
             stack.push_async_callback(server.stop)
             if options.replaces_own_files:
                 self._take_from_own_files(ledger, journal, service)
-            self._heed_signals()
+            if threading.current_thread() is threading.main_thread():
+                for number in (signal.SIGTERM, signal.SIGINT):
+                    self._loop.add_signal_handler(number, self._told_to_end)
             stack.callback(asyncio.create_task(self._look_after_file(ledger, journal, service)).cancel)
             asyncio.get_running_loop().call_later(_GRACE, service.drop_waiters)
             _LOG.info("serving %s with %s", options.socket, counted(len(ledger.leases), "lease"))
@@ -230,12 +236,9 @@ class Agent:
         self._status = 1
         self._end.set()
 
-    def _heed_signals(self) -> None:
-        if threading.current_thread() is not threading.main_thread():
-            return
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._end.set)
+    def _told_to_end(self) -> None:
+        signal.alarm(_LAST)
+        self._end.set()
 
     def _cgroups(self) -> Cgroups | None:
         """Return what makes cgroups; None, with a sentence in the log, if there is nowhere to make them.
@@ -288,7 +291,7 @@ def pod_resources_of(ledger: Ledger, machine: Machine) -> tuple[list[PodResource
         memory = [MemoryBlock(tuple(sorted(by)), kind, sum(by.values())) for kind, by in lease.memory_by_node.items()]
         devices = {resource: tuple(ids) for resource, ids in lease.devices.items()}
         container = ContainerResources("command", lease.cpus, tuple(memory), devices)
-        pods.append(PodResources(f"user-{ledger.owner_of(lease)}", lease.name, (container,)))
+        pods.append(PodResources(f"user-{ledger.users.owner_of(lease)}", lease.name, (container,)))
     cpus = CPUSet([cpu for node in machine.numa_nodes for core in node.cores for cpu in core.cpus])
     memory = [MemoryBlock((node.id,), "memory", node.memory) for node in machine.numa_nodes if node.memory]
     devices_there = {resource: tuple(some) for resource, some in ledger.node.inventory.items()}

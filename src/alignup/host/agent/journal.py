@@ -221,7 +221,8 @@ class Journal:
             lines = [line for own, _, _ in batch for line in own]
             try:
                 if lines and not self._trouble:
-                    await loop.run_in_executor(self._disk, self._task(lines))
+                    table = self._table()  # it has what the lines say
+                    await loop.run_in_executor(self._disk, self._write, b"".join(lines), table)
             except Exception as error:  # noqa: BLE001  # nobody is above, and those who asked wait
                 # behind a line that was written in part, nothing would be read again
                 self._trouble = f"cannot write the journal: {system_reason(error)}"
@@ -233,25 +234,18 @@ class Journal:
                 else:
                     loop.call_soon(tell)
 
-    def _task(self, lines: list[bytes]) -> Callable[[], None]:
-        """Return the function that writes some lines, or the whole table if the file has grown large."""
-        table = self._table()  # it has what the lines say
+    def _write(self, data: bytes, table: record.LeaseTable) -> None:
+        """Write some lines, or the whole table in a new file if the file has grown large."""
         if self._size > max(_LARGEST, 4 * self._first_size):
-            return lambda: self._begin_anew(table)
-        return lambda: self._write(b"".join(lines), len(table.leases))
-
-    def _write(self, data: bytes, leases: int) -> None:
-        self._size += len(data)
-        while data:
-            data = data[os.write(self._descriptor, data) :]
-        if self._durable:
-            os.fdatasync(self._descriptor)
-        self._written(self._descriptor, leases)
-
-    def _begin_anew(self, table: record.LeaseTable) -> None:
-        self._size = self._first_size = write_journal(self._path, table, self._lost)
-        earlier, self._descriptor = self._descriptor, open_own(self._path, os.O_WRONLY | os.O_APPEND)
-        os.close(earlier)
+            self._size = self._first_size = write_journal(self._path, table, self._lost)
+            earlier, self._descriptor = self._descriptor, open_own(self._path, os.O_WRONLY | os.O_APPEND)
+            os.close(earlier)
+        else:
+            self._size += len(data)
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+            if self._durable:
+                os.fdatasync(self._descriptor)
         self._written(self._descriptor, len(table.leases))
 
 

@@ -19,11 +19,10 @@ import msgspec
 from alignup.errors import AlignupError, AllocationError, InputError
 from alignup.host.device_plugins.answer import DeviceAnswer, join_answers
 from alignup.host.leases import agent_messages as messages
-from alignup.host.leases.binding import memory_nodes
-from alignup.host.leases.environment import cuda_variables
 from alignup.host.leases.evidence import check_release
 from alignup.host.leases.lease_node import cut
-from alignup.host.leases.request import Claim, PartOf, Question, check_name, make_request
+from alignup.host.leases.request import LeaseRequest, PartOf, Question, check_name, make_request
+from alignup.host.parts.part import visible_variables
 from alignup.host.processes.identity import Liveness, ProcessIdentity, ancestors
 from alignup.machine.device_inventory import Device, near_cpu_nodes
 
@@ -179,32 +178,32 @@ class Service:
         self, request: messages.Ask, caller: Caller, reply: Callable[[messages.Reply], None]
     ) -> Callable[[], object] | None:
         start = time.perf_counter()
-        claim = self._claim(request, caller)
-        if not (self._encloses(claim) or any(self._plugins.has(resource) for resource in request.devices)):
+        asked = self._checked(request, caller)
+        if not (self._encloses(asked) or any(self._plugins.has(resource) for resource in request.devices)):
             try:
-                self._ledger.ask(claim)  # no plugin, no question
+                self._ledger.ask(asked)  # no plugin, no question
             except AllocationError as refusal:
                 if not request.wait:
                     self._observer.refused(refusal.reason, time.perf_counter() - start)
                     raise
             else:
-                with self._freed_on_error(claim.id):
-                    self._tell(self._kept(claim.id), time.perf_counter() - start, reply)
+                with self._freed_on_error(asked.id):
+                    self._tell(self._kept(asked.id), time.perf_counter() - start, reply)
                 return None
-        task = asyncio.get_running_loop().create_task(self._ask_patiently(claim, request.wait, reply))
+        task = asyncio.get_running_loop().create_task(self._ask_patiently(asked, request.wait, reply))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task.cancel
 
-    def _encloses(self, claim: Claim) -> bool:
-        """Return whether a claim is for a command that is to have a cgroup.
+    def _encloses(self, asked: LeaseRequest) -> bool:
+        """Return whether a request is for a command that is to have a cgroup.
 
         Not for a process that asks for itself: it may have several leases, and does other things beside them.
         """
-        return claim.keeper is not None and self._enclosures.takes(in_container=claim.in_container)
+        return asked.keeper is not None and self._enclosures.takes(in_container=asked.in_container)
 
-    def _claim(self, request: messages.Ask, caller: Caller) -> Claim:
-        """Return the claim of a request, checked.
+    def _checked(self, request: messages.Ask, caller: Caller) -> LeaseRequest:
+        """Return a request, checked.
 
         Raises:
             InputError: the request is invalid.
@@ -226,7 +225,7 @@ class Service:
         own = self._ledger.node.node.config.version
         if wishes.kubelet_version not in {None, own}:
             raise InputError.at("--kubelet-version", f"{own}, as which the agent decides", request.kubelet_version)
-        return Claim(
+        return LeaseRequest(
             wishes,
             holder,
             command=request.command[:100],
@@ -238,11 +237,11 @@ class Service:
             in_container=self.watch.is_elsewhere(request.holder, caller),
         )
 
-    async def _ask_patiently(self, claim: Claim, wait: float, reply: Callable[[messages.Reply], None]) -> None:
+    async def _ask_patiently(self, asked: LeaseRequest, wait: float, reply: Callable[[messages.Reply], None]) -> None:
         """Ask for a lease with plugins to be asked too, for a command that gets a cgroup, or with patience."""
         start = time.monotonic()
         try:
-            granted = await self._waited_for(claim, wait)
+            granted = await self._waited_for(asked, wait)
             with self._freed_on_error(granted.lease.id):
                 if wait:
                     self._observer.waited(time.monotonic() - start)
@@ -250,14 +249,14 @@ class Service:
         except Exception as error:  # noqa: BLE001  # as above
             if isinstance(error, AllocationError):
                 self._observer.refused(error.reason, time.monotonic() - start)
-            reply(_reply_to(error, claim.uid, f" (waited for {wait:g} s)" if wait > 0 else ""))
+            reply(_reply_to(error, asked.uid, f" (waited for {wait:g} s)" if wait > 0 else ""))
         finally:
-            self._turns.pop(claim.id, None)
+            self._turns.pop(asked.id, None)
             if not self._is_closing:
-                self._ledger.leave(claim.id)
+                self._ledger.leave(asked.id)
                 self._journal.append(self._ledger.take_entries(), self.changed)
 
-    async def _waited_for(self, claim: Claim, wait: float) -> messages.Grant:
+    async def _waited_for(self, asked: LeaseRequest, wait: float) -> messages.Grant:
         """Return the lease when it can be had.
 
         Raises:
@@ -266,55 +265,55 @@ class Service:
         """
         end = None if wait < 0 else time.monotonic() + wait
         while True:
-            turn = self._turns[claim.id] = asyncio.Event()
+            turn = self._turns[asked.id] = asyncio.Event()
             try:
-                return await self._lease_made(claim)
+                return await self._lease_made(asked)
             except AllocationError as refusal:
                 left = None if end is None else end - time.monotonic()
                 if left is not None and left <= 0:
                     raise
-                self._ledger.join(claim)
+                self._ledger.join(asked)
                 self._journal.append(self._ledger.take_entries())
                 try:
                     await asyncio.wait_for(turn.wait(), left)
                 except TimeoutError:
                     raise refusal from None
 
-    async def _lease_made(self, claim: Claim) -> messages.Grant:
+    async def _lease_made(self, asked: LeaseRequest) -> messages.Grant:
         """Return a lease that the plugins of its devices have agreed to, with its command in a cgroup if it gets one.
 
         Raises:
             AllocationError: there is none now, or a plugin failed.
             InputError: its holder cannot be told what it needs to know.
         """
-        found = await self._set_aside(claim)
+        found = await self._set_aside(asked)
         ids = {resource: ids for resource, ids in found.devices.items() if self._plugins.has(resource)}
         cgroup = ""
         with self._freed_on_error(found.id):
             answer = await self._plugins.allocate(ids) if ids else None
-            if self._encloses(claim) and not found.cgroup:
-                cgroup = await self._enclosures.enclose(claim.id, claim.holder)
+            if self._encloses(asked) and not found.cgroup:
+                cgroup = await self._enclosures.enclose(asked.id, asked.holder)
             try:
                 return self._kept(found.id, answer, cgroup)
             except BaseException:
                 self._enclosures.discard(cgroup)
                 raise
 
-    async def _set_aside(self, claim: Claim) -> LeaseRecord:
+    async def _set_aside(self, asked: LeaseRequest) -> LeaseRecord:
         """Return what a request gets once its plugins agree, after asking them which devices they prefer.
 
         Raises:
             AllocationError: there is nothing for it now, or a plugin failed.
         """
-        claim.advice.clear()
+        asked.advice.clear()
         for _ in range(_MOST_QUESTIONS):
-            found = self._ledger.ask(claim)
+            found = self._ledger.ask(asked)
             if not isinstance(found, Question):
                 return found
             try:
-                claim.advice[found] = tuple(await self._plugins.prefer(found))
+                asked.advice[found] = tuple(await self._plugins.prefer(found))
             except AllocationError as error:
-                claim.advice[found] = error.detail
+                asked.advice[found] = error.detail
         raise AllocationError("the device list kept changing")
 
     def _kept(self, lease_id: str, answer: DeviceAnswer | None = None, cgroup: str = "") -> messages.Grant:
@@ -329,9 +328,10 @@ class Service:
             raise AllocationError("the process exited before its lease was granted")
         machine, cuda = self._site.machine, {}
         if found.devices:
-            cuda = cuda_variables(found.devices, self._ledger.node.inventory, machine)
-        nodes = memory_nodes(found, machine)
+            cuda = visible_variables(found.devices, self._ledger.node.inventory, machine)
+        nodes = self._site.memory_nodes(found)
         lease = self._ledger.keep(lease_id, answer, cgroup)
+        _LOG.debug("lease %r has CPUs %s", lease.name, lease.cpus, extra={"lease": lease.id})
         self.watch.watch(lease)
         return messages.Grant(
             self._site.shown(lease), self._site.identity, str(self._state), nodes, self._site.is_here, cuda
@@ -357,7 +357,7 @@ class Service:
 
     def _give_back(self, request: messages.GiveBack, uid: int, reply: Callable[[messages.Reply], None]) -> None:
         lease = self._ledger.leases.get(request.id)
-        if lease is None or not (self._ledger.owner_of(lease) == uid or self._ledger.is_admin(uid)):
+        if lease is None or not (self._ledger.users.owner_of(lease) == uid or self._ledger.users.is_admin(uid)):
             reply(messages.Done())
         else:
             self._end(lease, reply)
@@ -393,10 +393,10 @@ def shown(ledger: Ledger, uid: int, state_of: Callable[[str], Liveness]) -> mess
     """
 
     def sees(one: LeaseRecord | Waiter) -> bool:
-        return ledger.is_admin(uid) or ledger.owner_of(one) == uid
+        return ledger.users.is_admin(uid) or ledger.users.owner_of(one) == uid
 
     def hidden(one: _Held, **more: str | None) -> _Held:
-        name = f"(user {ledger.owner_of(one)})"
+        name = f"(user {ledger.users.owner_of(one)})"
         return msgspec.structs.replace(one, id="", name=name, process=_NOBODY, command="", **more)
 
     leases = tuple(
@@ -469,18 +469,15 @@ class PluginDevices(PluginCalls):
             start = loop.time()
             resource = next(iter(self._reports))
             try:
-                self._take_over(resource, self._reports.pop(resource), ledger)
+                self._resources.add(resource)
+                placed = near_cpu_nodes(self._machine, {resource: self._reports.pop(resource)})[resource]
+                ledger.update(resource, placed, has_preferences=self._plugins.has_preferences(resource))
                 service.changed()
             except AlignupError as error:
                 _LOG.warning("the devices of %s were not taken over: %s", resource, error)
             self._timer = loop.call_later(max(_PAUSE, 4 * (loop.time() - start)), take_over)
 
         self._plugins.listen(lambda *report: loop.call_soon_threadsafe(reported, *report))
-
-    def _take_over(self, resource: str, devices: tuple[Device, ...], ledger: Ledger) -> None:
-        self._resources.add(resource)
-        placed = near_cpu_nodes(self._machine, {resource: devices})[resource]
-        ledger.update(resource, placed, has_preferences=self._plugins.has_preferences(resource))
 
     def has(self, resource: str) -> bool:
         """See `PluginCalls`."""

@@ -25,8 +25,7 @@ from alignup.host.trusted_files import check_path, check_trusted, peer
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from alignup.host.leases.request import Claim
-    from alignup.host.leases.request import Request as LeaseRequest
+    from alignup.host.leases.request import LeaseRequest, Request
 
 _PATIENCE: Final = 5.0
 """Seconds for the agent to be there again; starting takes less than one."""
@@ -66,33 +65,33 @@ class AgentSource:
         self._patience = patience
         self._has_said = False
 
-    def prepare(self, request: LeaseRequest, *, binds: bool) -> None:
+    def prepare(self, wanted: Request, *, binds: bool) -> None:
         """See `FileSource`; what the agent does about a request it does when it is asked."""
 
-    def acquire(self, claim: Claim, wait: float | None = None) -> messages.Grant:
+    def acquire(self, request: LeaseRequest, wait: float | None = None) -> messages.Grant:
         """See `FileSource`."""
-        request = claim.request
+        wanted = request.wanted
         endless = wait is not None and math.isinf(wait)
         ask = messages.Ask(
-            id=claim.id,
-            holder=claim.holder,
-            command=claim.command,
-            stem=claim.name,
-            keeper=claim.keeper,
-            cpus=request.cpus,
-            memory=request.memory,
-            devices=dict(request.devices),
-            policy=request.policy,
-            name=request.name,
-            part=request.part,
-            kubelet_version=str(request.kubelet_version or ""),
+            id=request.id,
+            holder=request.holder,
+            command=request.command,
+            stem=request.name,
+            keeper=request.keeper,
+            cpus=wanted.cpus,
+            memory=wanted.memory,
+            devices=dict(wanted.devices),
+            policy=wanted.policy,
+            name=wanted.name,
+            part=wanted.part,
+            kubelet_version=str(wanted.kubelet_version or ""),
             wait=-1.0 if endless else wait or 0.0,
         )
         patience = math.inf if endless else wait or 0.0
         found = self._ask(ask, messages.Grant, None if endless else patience + _ANSWER, patience)
         check_amounts([found.lease], str(self._path), found.memory_nodes)
-        if claim.show is not None:
-            claim.show(found.lease, found.machine, Path(found.state))
+        if request.show is not None:
+            request.show(found.lease, found.machine, Path(found.state))
         is_own = self._server == os.geteuid()
         return msgspec.structs.replace(
             found, agent=str(self._path), is_own=is_own, is_trusted=is_own or self._server == 0
@@ -183,7 +182,7 @@ class AgentSource:
         """Connect and send a message, which an agent that runs takes at once.
 
         Raises:
-            InputError: it is not taken.
+            InputError: it is not taken, or a user who is neither root nor this one serves a socket that nobody named.
             OSError: the agent is not there, or the time is over.
         """
         soon = time.monotonic() + self._patience
@@ -194,22 +193,15 @@ class AgentSource:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIME.pack(int(left), int(left % 1 * 1e6)))
             connection.connect(str(self._path))
             _limit(connection, min(end, soon))
-            self._check_server(connection)
+            _, self._server = peer(connection)
+            if not self._is_named and self._server not in {0, os.geteuid()}:
+                trouble = f"the agent at {self._path} is not trusted: user {self._server} serves it; {_NAME_IT}"
+                raise InputError(trouble)
             connection.sendall(message)
         except TimeoutError:
             if soon > end:
                 raise
             raise self._missing(f"took no request within {self._patience:g} s") from None
-
-    def _check_server(self, connection: socket.socket) -> None:
-        """Look who serves the socket.
-
-        Raises:
-            InputError: another user than root or this one, and the caller did not name the socket.
-        """
-        _, self._server = peer(connection)
-        if not self._is_named and self._server not in {0, os.geteuid()}:
-            raise InputError(f"the agent at {self._path} is not trusted: user {self._server} serves it; {_NAME_IT}")
 
     def _say_if_silent(self, connection: socket.socket, end: float) -> None:
         """Say at a terminal what is waited for if no answer comes soon.

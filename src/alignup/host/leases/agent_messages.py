@@ -7,6 +7,7 @@ Both ends read what somebody else wrote, so lengths have bounds and every field 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -94,11 +95,60 @@ class Grant(msgspec.Struct, frozen=True, tag="granted", omit_defaults=True):
     """Given by this user or by root: else nothing is mounted for it, since a mount can be another program."""
 
     def environment(self) -> dict[str, str]:
-        """Return the variables of a command that has the lease."""
-        from alignup.host.leases.environment import lease_variables  # noqa: PLC0415  # startup counts
+        """Return the variables of a command that has the lease.
 
-        found = lease_variables(self.lease, self.machine, Path(self.state), self.cuda, is_own=self.is_own)
-        return {**found, AGENT_VARIABLE: self.agent} if self.agent else found
+        Those that device plugins ask for come first: the names that are alignup's own stay its own. What plugins
+        answered for a container (mounts, device nodes, annotations, CDI names) is in ALIGNUP_DEVICE_ANSWER, as JSON;
+        the CDI names are in ALIGNUP_CDI_DEVICES too, with commas between them.
+        """
+        from alignup.host.leases.evidence import VARIABLE, evidence_of, evidence_text  # noqa: PLC0415  # startup counts
+        from alignup.host.parts.part import variables  # noqa: PLC0415  # as above
+
+        lease, answer = self.lease, self.lease.answer
+        asked, cuda = (
+            {name: value for name, value in some.items() if self.is_own or may_be_set(name)}
+            for some in (answer.environment if answer is not None else {}, self.cuda)
+        )
+        if answer is not None:
+            rest = msgspec.structs.replace(answer, environment={})
+            if rest:
+                asked["ALIGNUP_DEVICE_ANSWER"] = msgspec.json.encode(rest).decode()
+            if answer.cdi_devices:
+                asked["ALIGNUP_CDI_DEVICES"] = ",".join(answer.cdi_devices)
+        own = {
+            "ALIGNUP_NAME": lease.name,
+            "ALIGNUP_STATE": self.state,
+            VARIABLE: evidence_text(evidence_of(lease, self.machine, Path(self.state))),
+            **variables(
+                cpus=lease.cpus,
+                numa_nodes=lease.numa_nodes,
+                memory=sum(lease.memory_sizes.values()),
+                devices=lease.devices,
+            ),
+        }
+        return {**asked, **own, **cuda, **({AGENT_VARIABLE: self.agent} if self.agent else {})}
+
+
+_NEVER: Final = r"""
+      (ALIGNUP|BASH_FUNC|CONDA|COR|CORECLR|CURL|DBUS|DOTNET|DYLD|GEM|GIT|GTK|JULIA|LD|LUA|MALLOC|NODE|NPM)_.*
+    | (OPENSSL|PIP|QT|R|SSH|SSL|SUDO|SYSTEMD|UV|XDG)_.*
+    | (PERL|PHP|PYTHON|RUBY|VIRTUAL_ENV).*
+    | BASH_ENV | BASHOPTS | CDPATH | CLASSPATH | CUDA_INJECTION(32|64)_PATH | EDITOR | ENV | FPATH | GCONV_PATH
+    | GETCONF_DIR | GLIBC_TUNABLES | GLOBIGNORE | HOME | HOSTALIASES | IFS | INFOPATH | JAVA_TOOL_OPTIONS
+    | JDK_JAVA_OPTIONS | _JAVA_OPTIONS | LESSCLOSE | LESSOPEN | LOCALDOMAIN | LOCPATH | LOGNAME | MAIL | MANPATH
+    | NIS_PATH | NLSPATH | OLDPWD | OMP_TOOL_LIBRARIES | PAGER | PATH | PROMPT_COMMAND | PS[1-4] | PWD | RES_OPTIONS
+    | RESOLV_HOST_CONF | SHELL | SHELLOPTS | TCLLIBPATH | TERMCAP | TERMINFO(_DIRS)? | TERMPATH | TE?MP(DIR)? | TZDIR
+    | USER | VISUAL | ZDOTDIR
+"""
+
+
+def may_be_set(name: str) -> bool:
+    """Return whether a variable may be set by another user's agent or by a device plugin that it asks.
+
+    Not those by which a program runs other code or finds other files: the loader's, interpreters', shells', and those
+    of the session. `docs/security.md` has the list.
+    """
+    return not re.fullmatch(_NEVER, name, re.VERBOSE)
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
@@ -136,7 +186,7 @@ class Leases(msgspec.Struct, frozen=True, tag="leases", omit_defaults=True):
 
 
 class KnownPart(msgspec.Struct, frozen=True):
-    """A part of the machine (see `alignup.host.parts.Part`), and the variables that make CUDA see its GPUs."""
+    """A part of the machine (see `alignup.host.parts.part.Part`), and the variables that make CUDA see its GPUs."""
 
     rank: int
     cpus: CPUSet

@@ -276,7 +276,7 @@ def _execute(words: Sequence[str], start: Start) -> None:
     if start.cpus or start.numa_nodes:
         # ctypes is imported by the process that needs it, while the other one already waits
         from alignup.errors import AllocationError  # noqa: PLC0415
-        from alignup.host.leases.binding import bind_cpus, bind_memory  # noqa: PLC0415
+        from alignup.host.processes.binding import bind_cpus, bind_memory  # noqa: PLC0415
         from alignup.machine.cpuset import CPUSet  # noqa: PLC0415
 
         try:

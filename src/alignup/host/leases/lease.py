@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from alignup.errors import AllocationError
-from alignup.host.leases.binding import Binding, bind, is_strict, restore
 from alignup.host.leases.evidence import evidence_file, evidence_of, show_evidence
 from alignup.host.leases.local_machine import HERE, Site, load_site
-from alignup.host.leases.request import DEFAULT_POLICY, Claim, Request, check_wait, make_request
+from alignup.host.leases.request import DEFAULT_POLICY, LeaseRequest, Request, check_wait, make_request
 from alignup.host.leases.source import FileSource, open_source
+from alignup.host.processes.binding import Binding, bind, restore
 from alignup.host.processes.identity import identify
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Lease:
         if self._binding is not None:
             return
         record = self._record
-        self._binding, trouble = bind(record.cpus, self._grant.memory_nodes, strict=is_strict(record))
+        self._binding, trouble = bind(record.cpus, self._grant.memory_nodes, strict=record.is_strict)
         if trouble:
             warnings.warn(f"{trouble}; going on with CPUs {record.cpus}", RuntimeWarning, stacklevel=3)
 
@@ -218,8 +218,8 @@ def lease(
     return taken
 
 
-def _take(request: Request, source: FileSource | AgentSource, wait: float | None) -> Lease:
-    """Return the lease of a request for this process, which nothing is bound to yet.
+def _take(wanted: Request, source: FileSource | AgentSource, wait: float | None) -> Lease:
+    """Return the lease of what is wanted for this process, which nothing is bound to yet.
 
     Raises:
         AllocationError: it cannot be had now, or not within `wait` seconds.
@@ -227,14 +227,14 @@ def _take(request: Request, source: FileSource | AgentSource, wait: float | None
     """
     evidence = evidence_file()
     try:
-        claim = Claim(
-            request,
+        request = LeaseRequest(
+            wanted,
             identify(os.getpid()),
             command=" ".join(sys.orig_argv).encode("utf-8", "backslashreplace").decode()[:100] or "python",
             name=f"python-{os.getpid()}",
             show=lambda lease, machine, state: show_evidence(evidence_of(lease, machine, state), evidence),
         )
-        return Lease(source.acquire(claim, wait), source, evidence)
+        return Lease(source.acquire(request, wait), source, evidence)
     except BaseException:
         if evidence is not None:
             os.close(evidence)

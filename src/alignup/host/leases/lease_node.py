@@ -1,7 +1,8 @@
 """Keeps a node whose pods are leases: decides which CPUs, memory and devices a request gets, and takes them back.
 
-The decision is that of the kubelet's managers, with a static CPU manager and, where there is memory to give, a Static
-memory manager; each request brings its own policy. A request for a part of the machine gets exactly that part. The
+The decision is that of the kubelet's managers, with a static CPU manager; each request brings its own policy. Memory
+has a say in it too, and is then taken near the CPUs (`NearMemory`), or as a kubelet's Static memory
+manager would where the site wants that. A request for a part of the machine gets exactly that part. The
 words about who holds what, and the file or the agent that keeps the leases, are left to others.
 """
 
@@ -9,37 +10,42 @@ from __future__ import annotations
 
 import platform
 import time
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
 from alignup.errors import AllocationError, InputError, UnknownPodError
-from alignup.host.leases.record import LeaseRecord, MemoryShare
+from alignup.host.leases.record import STRICT_POLICIES, LeaseRecord, MemoryShare
 from alignup.host.leases.request import CLAIM
+from alignup.host.parts.usable import take_near
 from alignup.kubernetes.kubelet_config import KubeletConfig, ReservedMemory
 from alignup.kubernetes.pod import Container, NodeConstraints, Pod, PodClaim
 from alignup.kubernetes.policy_options import DEFAULT_MAXIMUM, CpuOptions, TopologyOptions
 from alignup.kubernetes.qos import QOSClass
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, release_of
-from alignup.machine.bits import ids_of, overlapping
+from alignup.machine.bits import bit_set, ids_of, overlapping
 from alignup.machine.cpuset import CPUSet
 from alignup.node import Node, plugins_of
 from alignup.records import replace
-from alignup.topology_manager.hints import MAX_NUMA_NODES, BitMask, TopologyHint
+from alignup.topology_manager.hints import MAX_NUMA_NODES, BitMask, TopologyHint, feasible_hints, smallest_size
 from alignup.topology_manager.policy import Policy, make_policy
+from alignup.topology_manager.refusal_account import MemoryAccount, in_words
 from alignup.topology_manager.scope import Scope, make_scope
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from alignup.claims.read import Resources
     from alignup.host.leases.agent_messages import KnownPart
     from alignup.host.leases.local_machine import Site
-    from alignup.host.leases.request import Request
-    from alignup.host.parts import Part
-    from alignup.host.processes.identity import ProcessIdentity
+    from alignup.host.leases.request import LeaseRequest, Request
+    from alignup.host.parts.part import Part
+    from alignup.host.parts.usable import MemoryRule
     from alignup.machine.device_inventory import Device
+    from alignup.machine.machine import Machine
     from alignup.providers.devices.inventory import Preference
+    from alignup.topology_manager.provider import ResourceHints
+    from alignup.topology_manager.refusal_account import Accounts
 
 _CONTAINER: Final = "command"
 _LEASE: Final = "lease"
@@ -47,20 +53,117 @@ _LEASE: Final = "lease"
 _MEMORY: Final = "memory"
 _PAGE: Final = 4096
 """The bytes of memory that are reserved: a Static memory manager does not start without a reservation."""
-
-
-class Tenant(NamedTuple):
-    """The part of a lease that the node has no say in."""
-
-    lease_id: str
-    name: str
-    holder: ProcessIdentity
-    command: str
+_NO_RESOURCE: Final = "alignup.invalid/none"
+"""A node has a device provider only if it is made with some resource."""
 
 
 def id_words(lease_id: str) -> str:
     """Return how sentences of the node name a lease; the ledger knows who may read which name."""
     return f"{{{lease_id}}}"
+
+
+class NearMemory:
+    """The hint provider of memory without groups of nodes: a set of nodes will do if enough is free there in all.
+
+    It gives none by itself: `take` does, once the CPUs are known.
+
+    Args:
+        machine: whose memory is given out.
+        rule: which nodes give some.
+
+    Raises:
+        InputError: the machine has no memory that may be given.
+    """
+
+    __slots__ = ("_capacity", "_given", "_held", "_machine", "_rule")
+
+    name = _MEMORY
+
+    def __init__(self, machine: Machine, rule: MemoryRule) -> None:
+        places = rule.open_nodes(machine)
+        if not places:
+            raise InputError.at("memory", "a machine with memory that this process may use", 0)
+        self._machine, self._rule = machine, rule
+        self._capacity = [
+            node.memory_by_type[_MEMORY] if places >> position & 1 else 0
+            for position, node in enumerate(machine.numa_nodes)
+        ]
+        self._given = [0] * len(self._capacity)
+        self._held: dict[str, dict[int, int]] = {}
+
+    def topology_hints(self, pod: Pod, container: Container) -> ResourceHints:  # noqa: ARG002  # as every provider's
+        """Return the sets of nodes where enough is free."""
+        return self._hints(container.memory)
+
+    def pod_topology_hints(self, pod: Pod) -> ResourceHints:
+        """Return the same for a pod."""
+        return self._hints(pod.memory)
+
+    def _hints(self, requests: tuple[tuple[str, int], ...]) -> ResourceHints:
+        size = dict(requests).get(_MEMORY)
+        if not size:
+            return None
+        count, everywhere = len(self._capacity), (1 << len(self._capacity)) - 1
+        fewest = smallest_size(count, [(None, self._capacity, size)], everywhere) or count
+        demands = [(None, self._free(), size)]
+        return {_MEMORY: feasible_hints(count, demands, universe=everywhere, preferred_size=fewest)}
+
+    def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:
+        """Do nothing: see `take`."""
+
+    def take(self, lease_id: str, size: int, home: int, policy: str, *, strict: bool) -> None:
+        """Give memory to a lease, nearest first.
+
+        Args:
+            lease_id: whose it is.
+            size: bytes.
+            home: positions of the nodes of its CPUs, as a bit set; 0: it has none.
+            policy: for the words of a refusal.
+            strict: refuse what is not on these nodes.
+
+        Raises:
+            AllocationError: too little is free.
+        """
+        rule = replace(self._rule, source="cpus") if strict else self._rule
+        taken = take_near(self._machine, rule, home, self._free(), size)
+        if sum(taken.values()) < size:
+            here = ", ".join(map(str, ids_of(home, self._machine.numa_node_ids)))
+            near = f" on the NUMA nodes of its CPUs ({here})" if rule.source == "cpus" and home else ""
+            why = f", and policy {policy} takes none elsewhere" if strict and near else ""
+            raise AllocationError(f"too little memory is free{near}{why}: {in_words(self._account(size))[_MEMORY]}")
+        self._hold(lease_id, taken)
+
+    def adopt(self, lease_id: str, shares: Mapping[int, int]) -> None:
+        """Note memory, by kernel node id, that a lease was given before; nodes that the machine lacks are ignored."""
+        ids = self._machine.numa_node_ids
+        self._hold(lease_id, {ids.index(node): size for node, size in shares.items() if node in ids})
+
+    def _hold(self, lease_id: str, taken: dict[int, int]) -> None:
+        self._held[lease_id] = taken
+        for position, size in taken.items():
+            self._given[position] += size
+
+    def release(self, pod_uid: str, container_name: str) -> None:  # noqa: ARG002  # as every provider's
+        """Take back what a lease holds, if anything."""
+        for position, size in self._held.pop(pod_uid, {}).items():
+            self._given[position] -= size
+
+    def shares(self, lease_id: str) -> dict[str, dict[int, int]]:
+        """Return by type and kernel node id the bytes that a lease holds, the nearest first."""
+        taken, ids = self._held.get(lease_id, {}), self._machine.numa_node_ids
+        return {_MEMORY: {ids[position]: size for position, size in taken.items()}} if taken else {}
+
+    def account(self, pod: Pod, container: Container | None) -> Accounts:
+        """Return the bytes asked for, and those free on each node; see `HintProvider`."""
+        size = dict(pod.memory if container is None else container.memory).get(_MEMORY)
+        return self._account(size) if size else {}
+
+    def _account(self, size: int) -> dict[str, MemoryAccount]:
+        return {_MEMORY: MemoryAccount(size, tuple(self._free()), self._machine.numa_node_ids)}
+
+    def _free(self) -> list[int]:
+        """Return the bytes that are free, by position; a lease of other rules can hold what this one does not give."""
+        return [max(0, there - given) for there, given in zip(self._capacity, self._given, strict=True)]
 
 
 class LeaseNode:
@@ -76,7 +179,7 @@ class LeaseNode:
         InputError: memory may be asked for, and there is none.
     """
 
-    __slots__ = ("_inventory", "_node", "_policies", "_site")
+    __slots__ = ("_inventory", "_memory", "_node", "_policies", "_site")
 
     def __init__(
         self, site: Site, resources: Iterable[str], *, has_memory: bool, version: KubeletVersion = NEWEST
@@ -84,8 +187,11 @@ class LeaseNode:
         self._site = site
         self._inventory: dict[str, Sequence[Device]] = {name: site.inventory[name] for name in resources}
         sets = {name: sets for name, sets in site.preferred_sets.items() if name in self._inventory}
-        config = _config(site, version, has_memory=has_memory)
-        self._node = Node(site.machine, config, self._inventory, plugins_of(sets), pair=site.pair)
+        self._memory = NearMemory(site.machine, site.memory_rule) if has_memory and not site.as_kubelet else None
+        config = _config(site, version, has_memory=has_memory and site.as_kubelet)
+        providers = [self._memory] if self._memory is not None else []
+        plugins = plugins_of(sets)
+        self._node = Node(site.placed, config, self._inventory, plugins, providers=providers, pair=site.pair)
         if site.claims is not None:
             here = platform.node() if site.claims.by_node.get(platform.node()) else ""
             self._node.know_claims(_for_leases(site.claims), name=here, dra_hints=True)
@@ -95,6 +201,11 @@ class LeaseNode:
     def node(self) -> Node:
         """The node, to be looked at."""
         return self._node
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether memory may be asked for."""
+        return self._memory is not None or self._node.memory is not None
 
     @property
     def inventory(self) -> Mapping[str, Sequence[Device]]:
@@ -116,7 +227,8 @@ class LeaseNode:
     def resources(self) -> set[str]:
         """The resources of which devices may be asked for, claims among them."""
         known = self._node.claims
-        return {*self._inventory, *(f"{CLAIM}{one.name}" for one in (known.resources.templates if known else ()))}
+        claims = (f"{CLAIM}{one.name}" for one in (known.resources.templates if known else ()))
+        return {*self._inventory, *claims} - {_NO_RESOURCE}
 
     def adopt(self, lease: LeaseRecord) -> None:
         """Note what a lease holds that was decided elsewhere; devices of unknown resources are ignored.
@@ -124,33 +236,22 @@ class LeaseNode:
         Raises:
             AllocationError: another lease has some of it; nothing was noted.
         """
-        self._adopt(lease.id, lease.cpus, lease.devices, lease.memory_by_node)
-
-    def _adopt(
-        self,
-        lease_id: str,
-        cpus: CPUSet,
-        devices: Mapping[str, tuple[str, ...]],
-        memory: Mapping[str, Mapping[int, int]],
-    ) -> None:
-        """Note CPUs, devices and memory by type and kernel node id as held.
-
-        Raises:
-            AllocationError: another lease has some of them; the lease holds nothing.
-        """
-        node = self._node
-        known = {name: ids for name, ids in devices.items() if name in self._inventory}
+        node, cpus, memory = self._node, int(lease.cpus), lease.memory_by_node
+        known = {name: ids for name, ids in lease.devices.items() if name in self._inventory}
+        claims = {name: ids for name, ids in lease.devices.items() if name.startswith(CLAIM)}
         try:
             if node.memory is not None and memory:
-                node.memory.adopt(lease_id, _CONTAINER, memory, f"{_LEASE}/{id_words(lease_id)}")
+                node.memory.adopt(lease.id, _CONTAINER, memory, f"{_LEASE}/{id_words(lease.id)}")
+            if self._memory is not None and _MEMORY in memory:
+                self._memory.adopt(lease.id, memory[_MEMORY])
             if node.cpu is not None and cpus:
-                node.cpu.adopt(lease_id, _CONTAINER, int(cpus))
+                node.cpu.adopt(lease.id, _CONTAINER, cpus)
             if node.devices is not None and known:
-                node.devices.adopt(lease_id, _CONTAINER, known)
+                node.devices.adopt(lease.id, _CONTAINER, known)
             if node.claims is not None:
-                node.claims.adopt(lease_id, {name: ids for name, ids in devices.items() if name.startswith(CLAIM)})
+                node.claims.adopt(lease.id, claims)
         except AllocationError:
-            self.release(lease_id)
+            self.release(lease.id)
             raise
 
     def release(self, lease_id: str) -> None:
@@ -161,30 +262,30 @@ class LeaseNode:
             for provider in self._node.manager.providers:
                 provider.release(lease_id, _CONTAINER)
 
-    def place(self, request: Request, tenant: Tenant, leases: Iterable[LeaseRecord] = ()) -> LeaseRecord:
+    def place(self, request: LeaseRequest, leases: Iterable[LeaseRecord] = ()) -> LeaseRecord:
         """Return the lease that a request gets; it is noted as held.
 
         Args:
-            request: what is asked for.
-            tenant: the rest of the lease.
+            request: what is wanted, and by whom.
             leases: those that are held, for the words about a part that is not free.
 
         Raises:
             AllocationError: the request cannot be met; nothing has changed.
             InputError: the machine cannot be asked for that, such as a part of more parts than it has CPUs.
         """
-        if request.part is None:
-            cpus, devices = self._admit(request, tenant)
+        wanted = request.wanted
+        if wanted.part is None:
+            cpus, devices = self._admit(wanted, request.id)
         else:
-            cpus, devices = self._take_part(request, tenant, leases, self.part_of(request))
-        memory = self._node.memory
-        shares = {} if memory is None else memory.shares(tenant.lease_id, _CONTAINER)
+            cpus, devices = self._take_part(request, leases, self.part_of(wanted))
+        shares = self._shares(wanted, request.id, cpus, devices)
         return LeaseRecord(
-            id=tenant.lease_id,
-            name=tenant.name,
-            process=tenant.holder,
-            command=tenant.command,
-            policy=request.policy,
+            id=request.id,
+            name=request.name,
+            process=request.holder,
+            keeper=request.keeper,
+            command=request.command,
+            policy=wanted.policy,
             cpus=cpus,
             taken_at=int(time.time()),
             numa_nodes=self._numa_nodes(cpus, shares, devices),
@@ -194,16 +295,41 @@ class LeaseNode:
             devices={resource: ids for resource, ids in devices.items() if ids},
         )
 
-    def part_of(self, request: Request) -> Part:
+    def _shares(
+        self, wanted: Request, lease_id: str, cpus: CPUSet, devices: Mapping[str, tuple[str, ...]]
+    ) -> Mapping[str, Mapping[int, int]]:
+        """Return the memory of a lease, by type and kernel node id; without a kubelet's rules it is taken now.
+
+        Raises:
+            AllocationError: too little is free; the lease holds nothing.
+        """
+        if self._node.memory is not None:
+            return self._node.memory.shares(lease_id, _CONTAINER)
+        if self._memory is None or not wanted.memory:
+            return {}
+        machine = self._site.machine
+        home = overlapping(machine.node_cpus, int(cpus)) or bit_set(map(machine.position, self._near(devices)))
+        affinity = self._node.manager.affinities(lease_id).get(_CONTAINER)
+        if not home and affinity is not None and affinity.affinity is not None:
+            home = int(affinity.affinity)
+        strict = wanted.policy in STRICT_POLICIES
+        try:
+            self._memory.take(lease_id, wanted.memory, home, wanted.policy, strict=strict)
+        except AllocationError:
+            self.release(lease_id)
+            raise
+        return self._memory.shares(lease_id)
+
+    def part_of(self, wanted: Request) -> Part:
         """Return the part of the machine that a request for one names.
 
         Raises:
             InputError: the machine cannot be cut so.
         """
-        assert request.part is not None  # noqa: S101  # asked only then
-        cpus = request.cpus * self._site.threads
-        parts = cut_machine(self._site, self._inventory, request.part.parts, cpus, dict(request.devices))
-        return parts[request.part.rank]
+        assert wanted.part is not None  # noqa: S101  # asked only then
+        cpus = wanted.cpus * self._site.threads
+        parts = cut_machine(self._site, self._inventory, wanted.part.parts, cpus, dict(wanted.devices))
+        return parts[wanted.part.rank]
 
     def _policy(self, name: str) -> tuple[Policy, Scope]:
         """Return a policy and its scope, made when it is first asked for."""
@@ -215,26 +341,26 @@ class LeaseNode:
             found = self._policies[name] = policy, make_scope("container", policy)
         return found
 
-    def _admit(self, request: Request, tenant: Tenant) -> tuple[CPUSet, Mapping[str, tuple[str, ...]]]:
+    def _admit(self, wanted: Request, uid: str) -> tuple[CPUSet, Mapping[str, tuple[str, ...]]]:
         """Return the CPUs and devices that the node decides on.
 
         Raises:
             AllocationError: the node refuses.
         """
-        node, uid = self._node, tenant.lease_id
-        memory = ((_MEMORY, request.memory),) if request.memory else ()
-        devices = tuple(one for one in request.devices if one[0] in self._inventory)
+        node = self._node
+        memory = ((_MEMORY, wanted.memory),) if wanted.memory else ()
+        devices = tuple(one for one in wanted.devices if one[0] in self._inventory)
         claims = tuple(
             PodClaim(f"{name.removeprefix(CLAIM)}/{number}", template=name.removeprefix(CLAIM))
-            for name, count in request.devices
+            for name, count in wanted.devices
             if name.startswith(CLAIM)
             for number in range(count)
         )
-        cpus = request.cpus * self._site.threads
+        cpus = wanted.cpus * self._site.threads
         container = Container(_CONTAINER, exclusive_cpus=cpus, memory=memory, devices=devices)
         pod = Pod(
             uid=uid,
-            name=id_words(tenant.lease_id),
+            name=id_words(uid),
             namespace=_LEASE,
             containers=(container,),
             qos=QOSClass.GUARANTEED,
@@ -245,7 +371,7 @@ class LeaseNode:
         )
         with node.manager.lock:
             restore = node.bindings() if memory else None
-            refusal = node.manager.decide(pod, *self._policy(request.policy))
+            refusal = node.manager.decide(pod, *self._policy(wanted.policy))
             if refusal is not None and restore is not None:
                 restore()
         if refusal is not None:
@@ -262,7 +388,7 @@ class LeaseNode:
         return own or CPUSet(), given
 
     def _take_part(
-        self, request: Request, tenant: Tenant, leases: Iterable[LeaseRecord], part: Part
+        self, request: LeaseRequest, leases: Iterable[LeaseRecord], part: Part
     ) -> tuple[CPUSet, Mapping[str, tuple[str, ...]]]:
         """Return the CPUs and devices of the part, if no lease has any of them.
 
@@ -271,14 +397,15 @@ class LeaseNode:
         """
         _check_part_free(part, leases)
         node = self._node
-        if node.memory is not None and request.memory:
+        if node.memory is not None and request.wanted.memory:
             machine = self._site.machine
             mask = BitMask([machine.position(numa_id) for numa_id in part.numa_nodes])
-            container = Container(_CONTAINER, memory=((_MEMORY, request.memory),))
-            pod = Pod(uid=tenant.lease_id, name=id_words(tenant.lease_id), namespace=_LEASE, containers=(container,))
+            container = Container(_CONTAINER, memory=((_MEMORY, request.wanted.memory),))
+            pod = Pod(uid=request.id, name=id_words(request.id), namespace=_LEASE, containers=(container,))
             node.memory.allocate(pod, container, TopologyHint(mask, True))
-        self._adopt(tenant.lease_id, part.cpus, part.devices, {})
-        return part.cpus, part.devices
+        devices = dict(part.devices)
+        self.adopt(LeaseRecord(request.id, request.name, request.holder, cpus=part.cpus, devices=devices))
+        return part.cpus, devices
 
     def _numa_nodes(
         self, cpus: CPUSet, shares: Mapping[str, Mapping[int, int]], devices: Mapping[str, tuple[str, ...]]
@@ -303,6 +430,13 @@ class LeaseNode:
         return found
 
 
+def node_of(site: Site, version: KubeletVersion) -> LeaseNode:
+    """Return the node of a machine as it is while nobody holds anything; plugins may report more devices later."""
+    site = replace(site, inventory={**site.inventory, _NO_RESOURCE: ()})
+    has_memory = any(node.memory > 1 << 16 for node in site.machine.numa_nodes)
+    return LeaseNode(site, site.inventory, has_memory=has_memory, version=version)
+
+
 def _for_leases(known: Resources) -> Resources:
     """Return the objects of claims for leases, each of which has claims of its own, made as of templates."""
     claims = [one for one in known.claims if one.allocated is None]
@@ -319,19 +453,34 @@ def cut(
         InputError: it cannot be cut so, or there is a GPU that CUDA has no number for.
     """
     from alignup.host.leases.agent_messages import KnownPart  # noqa: PLC0415  # startup counts
-    from alignup.host.leases.environment import cuda_variables  # noqa: PLC0415  # as above
+    from alignup.host.parts.part import visible_variables  # noqa: PLC0415  # as above
 
     threads = site.threads
     if threads > 1 and not cpus_per_part:
-        cpus_per_part = site.machine.cpu_count // count // threads
+        cpus_per_part = site.placed.cpu_count // count // threads
     parts = cut_machine(site, inventory, count, cpus_per_part * threads, devices)
     if threads > 1:
         parts = tuple(replace(part, cpus=site.bound(part.cpus)) for part in parts)
-    cuda = [cuda_variables(part.devices, inventory, site.machine) for part in parts]
+    cuda = [visible_variables(part.devices, inventory, site.machine) for part in parts]
     return tuple(
         KnownPart(part.rank, part.cpus, part.numa_nodes, part.memory, dict(part.devices), variables)
         for part, variables in zip(parts, cuda, strict=True)
     )
+
+
+def notes(site: Site, parts: Sequence[KnownPart]) -> Iterator[str]:
+    """Yield what may surprise the owners of parts, in a sentence each."""
+    from alignup.host.parts.cut import shared_cores  # noqa: PLC0415  # startup counts
+
+    shared = shared_cores(site.machine, (int(part.cpus) for part in parts))
+    if shared:
+        yield f"CPUs {shared} are of cores that several parts have: there are too few whole cores for all"
+    given = {node for part in parts for node, _ in part.memory}
+    places = ids_of(site.memory_rule.open_nodes(site.machine), site.machine.numa_node_ids)
+    nodes = (site.whole or site.machine).numa_nodes
+    lost = CPUSet(node.id for node in nodes if node.id in places and node.id not in given and not node.cores)
+    if lost:
+        yield f"NUMA nodes {lost} have memory and no CPUs, and no part has any of it: --memory-kind any shares it out"
 
 
 def cut_machine(
@@ -349,14 +498,19 @@ def cut_machine(
     Raises:
         InputError: it cannot be cut so.
     """
-    from alignup.host.leases.request import Request  # noqa: PLC0415  # startup counts
-    from alignup.host.parts import part_with, split_machine  # noqa: PLC0415  # as above
+    from alignup.host.leases.request import LeaseRequest, Request  # noqa: PLC0415  # startup counts
+    from alignup.host.parts.cut import parts_with, split_machine  # noqa: PLC0415  # as above
     from alignup.host.processes.identity import ProcessIdentity  # noqa: PLC0415  # as above
 
     has_claims = any(name.startswith(CLAIM) for name in devices)
-    if (site.cpu_options == CpuOptions() or site.layout) and not has_claims:
+    options = site.cpu_options
+    own = CpuOptions(
+        full_pcpus_only=options.full_pcpus_only and not site.as_kubelet,
+        prefer_align_cpus_by_uncorecache=options.prefer_align_cpus_by_uncorecache and not site.as_kubelet,
+    )
+    if (options == own or site.layout) and not has_claims:
         return split_machine(
-            site.machine,
+            site.placed if site.idle_siblings else site.machine,
             count,
             cpus_per_part=cpus,
             devices=devices,
@@ -364,23 +518,23 @@ def cut_machine(
             preferred_sets=site.preferred_sets,
             pair=site.pair,
             layout=site.layout,
+            same_l3=own.prefer_align_cpus_by_uncorecache,
+            full_cores=own.full_pcpus_only,
+            memory=site.memory_rule,
         )
     threads = max(len(core.cpus) for node in site.machine.numa_nodes for core in node.cores)
     share = cpus or site.machine.cpu_count // count // threads * threads
-    request = Request(share, devices=tuple(sorted(devices.items())))
+    wanted = Request(share, devices=tuple(sorted(devices.items())))
     whole = replace(site, inventory=inventory, idle_siblings=False)
     node = LeaseNode(whole, inventory.keys() & devices.keys(), has_memory=False)
     made = []
     for rank in range(count):
-        tenant = Tenant(f"part {rank}", "", ProcessIdentity(0, 0, "", 0), "")
+        request = LeaseRequest(wanted, ProcessIdentity(0, 0, "", 0), command="", name="", id=f"part {rank}")
         try:
-            made.append(node.place(request, tenant))
+            made.append(node.place(request))
         except AllocationError as error:
             raise InputError(f"part {rank} of {count} does not fit: {error.detail}") from error
-    given = int(CPUSet(cpu for lease in made for cpu in lease.cpus))
-    return tuple(
-        part_with(site.machine, rank, int(lease.cpus), dict(lease.devices), given) for rank, lease in enumerate(made)
-    )
+    return parts_with(site.machine, [(int(lease.cpus), lease.devices) for lease in made], site.memory_rule)
 
 
 def _check_part_free(part: Part, leases: Iterable[LeaseRecord]) -> None:

@@ -6,8 +6,6 @@ machine is the one at hand, and how leases of it are told from those of another.
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -15,13 +13,13 @@ import msgspec
 from alignup.errors import InputError
 from alignup.host.leases.record import MachineIdentity
 from alignup.host.leases.request import CLAIM
+from alignup.host.parts.usable import MemoryRule, equal_cores, reachable, usable
 from alignup.host.processes.identity import host_identity
 from alignup.kubernetes.policy_options import CpuOptions
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.load import HERE, AskDriver, load_with_devices
-from alignup.machine.numa_node import NumaNode, cores_within
 from alignup.machine.nvidia import GPU_RESOURCE
-from alignup.records import Record, field, replace
+from alignup.records import Record, field
 from alignup.text.counting import counted
 
 if TYPE_CHECKING:
@@ -30,19 +28,20 @@ if TYPE_CHECKING:
     from alignup.claims.read import Resources
     from alignup.host.leases.record import LeaseRecord
     from alignup.machine.device_inventory import Device
+    from alignup.machine.loaded import LoadedMachine
     from alignup.machine.machine import Machine
 
-__all__ = ["HERE", "Site", "fingerprint", "load_site", "reachable"]
+__all__ = ["HERE", "Site", "fingerprint", "load_site"]
 
 
-_MEMORY_NODES: Final = "Mems_allowed_list:"
+_UNALIGNED: Final = "none"
 
 
 class Site(Record):
     """A machine that work can be placed on."""
 
     machine: Machine
-    """As this process may use it: see `reachable`."""
+    """As work may be placed on it: see `usable` and `reachable`."""
     identity: MachineIdentity
     is_here: bool
     """True if this process runs on it; only then can processes be bound to its CPUs."""
@@ -60,10 +59,32 @@ class Site(Record):
     idle_siblings: bool = False
     """Work gets whole cores, and is bound to the first CPU of each."""
 
+    memory_rule: MemoryRule = field(default_factory=MemoryRule)
+    as_kubelet: bool = False
+    """Memory is given by the rules of a kubelet's memory manager, and CPUs by its idea of a core."""
+
+    def memory_nodes(self, lease: LeaseRecord) -> tuple[int, ...]:
+        """Return the kernel's ids of the nodes to bind memory to, the nearest first; none if it is not to be bound.
+
+        They are those of the memory that was asked for. Where none was, they are those of the CPUs, as far as
+        they have memory; under policy none there are none.
+        """
+        asked = dict.fromkeys(share.numa_node for share in lease.memory if share.size)
+        if asked or lease.policy == _UNALIGNED:
+            return tuple(asked)
+        nodes = zip(self.machine.numa_nodes, self.machine.node_cpus, strict=True)
+        return tuple(node.id for node, there in nodes if there & int(lease.cpus) and node.memory)
+
+    @property
+    def placed(self) -> Machine:
+        """The machine that a node gives CPUs of: with cores of one size where whole cores are promised."""
+        whole = (self.idle_siblings or self.cpu_options.full_pcpus_only) and not self.as_kubelet
+        return equal_cores(self.machine) if whole else self.machine
+
     @property
     def threads(self) -> int:
         """CPUs that are held for one that is asked for."""
-        cores = (core for node in self.machine.numa_nodes for core in node.cores)
+        cores = (core for node in self.placed.numa_nodes for core in node.cores)
         return max(len(core.cpus) for core in cores) if self.idle_siblings else 1
 
     def shown(self, lease: LeaseRecord) -> LeaseRecord:
@@ -94,6 +115,8 @@ def load_site(
     devices: object = None,
     all_resources: bool = False,
     tell: Callable[[str], None] = lambda _: None,
+    isolated: bool = False,
+    reserve: CPUSet = CPUSet(),  # noqa: B008  # immutable
     **rules: Any,
 ) -> Site:
     """Return a machine, and its devices of the resources that will be asked for.
@@ -110,7 +133,10 @@ def load_site(
         selectors: PCI devices of resources, as `--device-resource` takes them.
         devices: an inventory: resource -> [{"id", "numa"}], or records.
         all_resources: keep all devices that there are, GPUs that NVIDIA's driver knows included.
-        tell: called with a sentence about GPUs that are left out since the driver does not answer.
+        tell: called with a sentence about GPUs that are left out since the driver does not answer, and about CPUs on
+            which nothing is placed since they are in no NUMA node.
+        isolated: place work on the CPUs that the kernel's scheduler leaves alone, and only there.
+        reserve: CPUs on which nothing is placed.
         rules: the fields of `Site` that say how work is placed.
 
     Raises:
@@ -123,76 +149,40 @@ def load_site(
     if is_here and (all_resources or GPU_RESOURCE in wanted):
         ask = "if there" if all_resources else "if missing"
     loaded = load_with_devices(source, devices=devices, selectors=selectors, nvidia=ask, near_cpus=True, tell=tell)
-    machine = loaded.machine.disjoint()
+    if loaded.machine.unassigned_cores:
+        lost = CPUSet(cpu for core in loaded.machine.unassigned_cores for cpu in core.cpus)
+        tell(f"CPUs {lost} are in no NUMA node: nothing is placed on them")
+    machine = usable(loaded.machine, isolated=isolated, reserve=int(reserve))
     cut = reachable(machine) if is_here else machine
     return Site(
         machine=cut,
         identity=MachineIdentity(fingerprint(machine, is_here=is_here), _description(machine)),
         is_here=is_here,
-        inventory=loaded.devices if all_resources else _of_resources(loaded.devices, wanted),
+        inventory=loaded.devices if all_resources else _of_resources(loaded, wanted),
         preferred_sets=loaded.preferred_sets,
         whole=machine if cut is not machine else None,
         **rules,
     )
 
 
-def _of_resources(inventory: Mapping[str, Sequence[Device]], wanted: Iterable[str]) -> dict[str, Sequence[Device]]:
+def _of_resources(loaded: LoadedMachine, wanted: Iterable[str]) -> dict[str, Sequence[Device]]:
     """Return the devices of some resources.
 
     Raises:
         InputError: the machine does not have one of them.
     """
+    inventory = loaded.devices
     wanted = [resource for resource in wanted if not resource.startswith(CLAIM)]
     for resource in wanted:
         if resource not in inventory:
-            described = "one that --device-resource or --devices describes"
-            known = f"one of {', '.join(sorted(inventory))}" if inventory else described
+            from alignup.machine.pci_devices import usual_selectors  # noqa: PLC0415  # an error only
+
+            seen = " ".join(one.option for one in usual_selectors(loaded.machine, resource))
+            known = f"one that {seen or '--device-resource'} or --devices describes"
+            if inventory:
+                known = f"one of {', '.join(sorted(inventory))}{f', or {known}' if seen else ''}"
             raise InputError.at("the devices of this machine", f"a resource that it has, {known}", resource)
     return {resource: inventory[resource] for resource in wanted}
-
-
-def reachable(machine: Machine, cpus: int | None = None, memory_nodes: int | None = None) -> Machine:
-    """Return the machine with only the CPUs and memory that this process may use.
-
-    A container, a batch system or `taskset` can allow a process less than there is.
-
-    Args:
-        machine: the machine that this process runs on.
-        cpus: bit set of the allowed CPUs; None: what the kernel says.
-        memory_nodes: bit set of the kernel's ids of the nodes with allowed memory; None: what the kernel
-            says.
-
-    Raises:
-        InputError: no CPU is left.
-    """
-    if cpus is None:
-        cpus = int(CPUSet(os.sched_getaffinity(0)))
-    if memory_nodes is None:
-        memory_nodes = _allowed_memory_nodes()
-    if not machine.cpus & cpus:
-        raise InputError(f"this process may use CPUs {CPUSet.from_int(cpus)} only, and none of them is in a NUMA node")
-    if not machine.cpus & ~cpus and all(memory_nodes >> node.id & 1 for node in machine.numa_nodes):
-        return machine
-    return replace(machine, numa_nodes=tuple(_cut(node, cpus, memory_nodes) for node in machine.numa_nodes))
-
-
-def _cut(node: NumaNode, cpus: int, memory_nodes: int) -> NumaNode:
-    cores = cores_within(node.cores, cpus)
-    if memory_nodes >> node.id & 1:
-        return replace(node, cores=cores)
-    return replace(node, cores=cores, memory=0, hugepages=())
-
-
-def _allowed_memory_nodes(status: str = "/proc/self/status") -> int:
-    """Return the bit set of the nodes that this process may have memory of; all if the kernel says nothing."""
-    try:
-        lines = Path(status).read_text("utf-8", "replace").splitlines()
-    except OSError:
-        lines = []
-    for line in lines:
-        if line.startswith(_MEMORY_NODES):
-            return int(CPUSet.parse(line.removeprefix(_MEMORY_NODES), _MEMORY_NODES))
-    return -1
 
 
 def fingerprint(machine: Machine, *, is_here: bool) -> str:

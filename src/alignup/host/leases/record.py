@@ -15,6 +15,7 @@ from alignup.text.counting import some_of
 
 _T = TypeVar("_T")
 _SHOWN: Final = 4
+STRICT_POLICIES: Final = frozenset({"restricted", "single-numa-node"})
 _LARGEST: Final = 1 << 60
 """Bytes: more than any machine can address."""
 _MOST_CPUS: Final = 1 << 20
@@ -61,9 +62,19 @@ class LeaseRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     """The folder of the cgroup (v2) of its command and whatever that has started; empty: it has none."""
 
     @property
+    def is_strict(self) -> bool:
+        """Whether memory must come from its nodes: under the policies that promise the same of CPUs."""
+        return self.policy in STRICT_POLICIES
+
+    @property
     def processes(self) -> tuple[ProcessIdentity, ...]:
         """Those that hold it: it lasts as long as any of them runs."""
         return (self.process,) if self.keeper is None else (self.process, self.keeper)
+
+    @property
+    def kinds(self) -> set[str]:
+        """The kinds of things that it has; see `Waiter.kinds`."""
+        return {kind for kind, held in (("cpu", self.cpus), ("memory", self.memory)) if held} | set(self.devices)
 
     @property
     def memory_sizes(self) -> dict[str, int]:

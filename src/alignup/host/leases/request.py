@@ -1,6 +1,6 @@
 """Checks a request for CPUs, memory and devices, and how well they must be aligned. Text is parsed here, once.
 
-A `Claim` is a request with the process that makes it.
+A `LeaseRequest` says, beside what is wanted, which process wants it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from alignup.errors import InputError
+from alignup.host.launchers import local_rank
 from alignup.host.leases.record import LeaseRecord, MachineIdentity, Waiter
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.kubernetes.quantity import parse_quantity, whole_units
@@ -29,12 +30,6 @@ DEFAULT_POLICY: Final = "best-effort"
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 _DEVICE: Final = re.compile(r"(?P<resource>[A-Za-z0-9][A-Za-z0-9._/-]*)=(?P<count>[0-9]{1,9})")
 _PART: Final = re.compile(r"(?P<rank>[0-9]{1,6})/(?P<parts>[0-9]{1,6})")
-_LOCAL_RANKS: Final = (
-    ("LOCAL_RANK", "LOCAL_WORLD_SIZE"),  # torchrun
-    ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),  # Open MPI
-    ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),  # MPICH, Intel MPI
-    ("SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"),  # Slurm, with --ntasks-per-node
-)
 CLAIM: Final = "resourceclaim/"
 """The prefix that turns a claim's name into a resource; a lease lists the claim's devices by full id under it."""
 _CPUS_AT_MOST: Final = 1 << 20
@@ -75,10 +70,10 @@ class Question(Record):
     size: int
 
 
-class Claim(Record):
-    """A request, and what else its lease will say."""
+class LeaseRequest(Record):
+    """A request for a lease: what is wanted, and what else the lease will say."""
 
-    request: Request
+    wanted: Request
     holder: ProcessIdentity
     """The process whose lease it will be: it ends with the process at the latest."""
     command: str
@@ -101,33 +96,34 @@ class Claim(Record):
 
     def waiter(self) -> Waiter:
         """Return its place in the queue."""
-        request = self.request
-        kinds = [resource for resource, _ in request.devices]
-        kinds += ["cpu"] if request.cpus or request.part else []
-        kinds += ["memory"] if request.memory else []
+        wanted = self.wanted
+        kinds = [resource for resource, _ in wanted.devices]
+        kinds += ["cpu"] if wanted.cpus or wanted.part else []
+        kinds += ["memory"] if wanted.memory else []
         return Waiter(
             self.id,
             self.holder,
             tuple(kinds),
-            name=request.name or self.name,
+            name=wanted.name or self.name,
             command=self.command,
             uid=self.uid,
-            cpus=request.cpus,
-            memory=request.memory,
-            devices=dict(request.devices),
-            policy=request.policy,
-            part=request.part,
+            cpus=wanted.cpus,
+            memory=wanted.memory,
+            devices=dict(wanted.devices),
+            policy=wanted.policy,
+            part=wanted.part,
             since=int(time.time()),
             ancestors=self.ancestors,
         )
 
 
-def request_of(waiter: Waiter) -> Request | None:
-    """Return what a waiter asks for; None: not known, since an earlier release wrote it."""
+def request_of(waiter: Waiter) -> LeaseRequest | None:
+    """Return the request of a waiter, to be tried; None: not known, since an earlier release wrote it."""
     if not waiter.policy:
         return None
     part = None if waiter.part is None else PartOf(*waiter.part)
-    return Request(waiter.cpus, waiter.memory, tuple(sorted(waiter.devices.items())), waiter.policy, part=part)
+    wanted = Request(waiter.cpus, waiter.memory, tuple(sorted(waiter.devices.items())), waiter.policy, part=part)
+    return LeaseRequest(wanted, waiter.process, command="", name=waiter.name, id=f"trial {waiter.id}")
 
 
 def make_request(
@@ -230,16 +226,9 @@ def parse_part(text: str, environment: Mapping[str, str]) -> PartOf:
         InputError: it is neither, the part is not among the parts, or no launcher says which part this is.
     """
     if text == "auto":
-        text = _part_of_launcher(environment)
-    found = _PART.fullmatch(text)
-    if not found or int(found["rank"]) >= int(found["parts"]):
+        found = local_rank(environment)
+        return PartOf(found.rank, found.ranks)
+    matched = _PART.fullmatch(text)
+    if not matched or int(matched["rank"]) >= int(matched["parts"]):
         raise InputError.at("--part", "RANK/PARTS such as 0/8, the rank counted from 0, or auto", text)
-    return PartOf(int(found["rank"]), int(found["parts"]))
-
-
-def _part_of_launcher(environment: Mapping[str, str]) -> str:
-    for rank, size in _LOCAL_RANKS:
-        if rank in environment and size in environment:
-            return f"{environment[rank]}/{environment[size]}"
-    names = ", ".join(f"{rank} and {size}" for rank, size in _LOCAL_RANKS)
-    raise InputError(f"--part auto needs a launcher's environment ({names}), and none is set")
+    return PartOf(int(matched["rank"]), int(matched["parts"]))

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from alignup.errors import AlignupError, AllocationError, InputError
+from alignup.errors import AlignupError, AllocationError, InputError, errors_at
 from alignup.host.leases.agent_messages import AGENT_VARIABLE, Grant, KnownLease, KnownPart, Leases
 from alignup.host.leases.evidence import check_release, lease_liveness, living
 from alignup.host.leases.file import AgentOwnsError, LeaseFile, check_machine
@@ -23,10 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from alignup.host.leases.agent_client import AgentSource
-    from alignup.host.leases.ledger import Ledger
     from alignup.host.leases.local_machine import Site
     from alignup.host.leases.record import LeaseRecord
-    from alignup.host.leases.request import Claim, Request
+    from alignup.host.leases.request import LeaseRequest, Request
 
 _STATE_VARIABLE: Final = "ALIGNUP_STATE"
 SYSTEM_SOCKET: Final = Path("/run/alignup/agent.sock")
@@ -52,42 +51,110 @@ class FileSource:
         self._load_site = load_site
         self._site: Site | None = None
 
-    def prepare(self, request: Request, *, binds: bool) -> None:
+    def prepare(self, wanted: Request, *, binds: bool) -> None:
         """Do what can be done for a request before its process is there.
 
         Raises:
             InputError: the request is invalid, or processes are to be bound to another machine than that at hand.
         """
-        self._site = self._load_site([resource for resource, _ in request.devices])
+        self._site = self._load_site([resource for resource, _ in wanted.devices])
         if binds and not self._site.is_here:
             raise InputError("processes can be bound to this machine only: --machine needs --no-bind")
 
-    def acquire(self, claim: Claim, wait: float | None = None) -> Grant:
-        """Return what is claimed; it is on record when this returns.
+    def acquire(self, request: LeaseRequest, wait: float | None = None) -> Grant:
+        """Return what is requested; it is on record when this returns.
 
         Args:
-            claim: the request, and the process that makes it.
+            request: what is wanted, and by which process.
             wait: how many seconds to wait at most until it can be had, in order of arrival; None: not at all.
 
         Raises:
             AllocationError: it cannot be had now, or not within that time.
             InputError: whoever keeps leases cannot be used, or the request is invalid.
         """
-        from alignup.host.leases.binding import memory_nodes  # noqa: PLC0415  # as above
-        from alignup.host.leases.environment import cuda_variables  # noqa: PLC0415  # as above
+        from alignup.host.parts.part import visible_variables  # noqa: PLC0415  # startup counts
 
-        site = self._site or self._load_site([resource for resource, _ in claim.request.devices])
+        site = self._site or self._load_site([resource for resource, _ in request.wanted.devices])
         try:
-            lease = acquire(self._file, site, claim, wait, self._successor)
+            lease = self._attempt(site, request) if wait is None else self._waited_for(site, request, wait)
         except AgentOwnsError as error:
-            return self._agent(error).acquire(claim, wait)
+            return self._agent(error).acquire(request, wait)
         try:
-            cuda = cuda_variables(lease.devices, site.inventory, site.machine)
+            cuda = visible_variables(lease.devices, site.inventory, site.machine)
         except InputError:
-            give_back(self._file, lease)
+            self._drop(lease)
             raise
-        nodes = memory_nodes(lease, site.machine)
+        nodes = site.memory_nodes(lease)
         return Grant(site.shown(lease), site.identity, str(self._file.path), nodes, site.is_here, cuda)
+
+    def _waited_for(self, site: Site, request: LeaseRequest, wait: float) -> LeaseRecord:
+        """Return the lease of a request when it can be had; it is in the file when this returns.
+
+        Raises:
+            AgentOwnsError: as `_attempt`.
+            AllocationError: it cannot be had within `wait` seconds, or not at all.
+        """
+        from alignup.host.processes.identity import ancestors  # noqa: PLC0415  # startup counts
+
+        request = replace(request, ancestors=ancestors(request.holder.pid))
+        path, deadline = self._file.path, time.monotonic() + wait
+        try:
+            while True:
+                stamp = _stamp(path)
+                try:
+                    return self._attempt(site, request, queues=True)
+                except _QueuedError as refusal:
+                    if time.monotonic() >= deadline:
+                        raise AllocationError(f"{refusal.detail} (waited for {wait:g} s)", refusal.reason) from None
+                look_again = min(deadline, time.monotonic() + _TRY)
+                while _stamp(path) == stamp and (left := look_again - time.monotonic()) > 0:
+                    time.sleep(min(left, _LOOK))
+        except BaseException:
+            with suppress(AlignupError), self._file.change() as change:
+                change.leave(request.id)
+            raise
+
+    def _attempt(self, site: Site, request: LeaseRequest, *, queues: bool = False) -> LeaseRecord:
+        """Return a lease; those of processes that are gone are reclaimed on the way.
+
+        Raises:
+            AgentOwnsError: an agent keeps the leases of the file, or takes its place.
+            AllocationError: there is none now; a `_QueuedError` if it `queues`, and the request is in the queue.
+            InputError: the file cannot be used or has leases of another machine, or the machine has no such part.
+        """
+        from alignup.host.leases.ledger import Ledger  # noqa: PLC0415  # startup counts
+        from alignup.host.leases.users import Limits  # noqa: PLC0415  # as above
+        from alignup.kubernetes.versions import NEWEST  # noqa: PLC0415  # as above
+
+        file, wanted = self._file, request.wanted
+        # before the lock, which others wait for; a user has no limits on the own machine
+        ledger = Ledger(site, Limits(leases=None, waiting=None), request.uid, wanted.kubelet_version or NEWEST)
+        if wanted.part is not None:
+            ledger.node.part_of(wanted)
+        refused: AllocationError | None = None
+        with file.change() as change:
+            table, _ = living(change.table)
+            check_machine(table, site.identity, file.path)
+            _check_names(site, request, table.leases)
+            ledger.restore(table.leases, table.waiting)
+            try:
+                ledger.ask(request)  # no plugin, no question
+                lease = ledger.keep(request.id)
+            except AllocationError as error:
+                refused = error
+                if queues:
+                    ledger.join(request)
+                    refused = _QueuedError(error.detail, error.reason)
+            change.table = ledger.table()
+            if refused is None and request.show is not None:
+                request.show(lease, site.identity, file.path)
+            # checked last: an agent looks for the leases that processes show once it serves, so that one of the two
+            # sees the other
+            if self._successor is not None and self._successor.exists():
+                raise AgentOwnsError(str(file.path), str(self._successor))
+        if refused is not None:
+            raise refused
+        return lease
 
     def give_back(self, lease: LeaseRecord) -> None:
         """End a lease, if it is still there; an agent may have taken over the file since it was given.
@@ -96,7 +163,7 @@ class FileSource:
             InputError: that cannot be now; the lease ends with its processes.
         """
         try:
-            give_back(self._file, lease)
+            self._drop(lease)
         except AgentOwnsError as error:
             self._agent(error).give_back(lease)
             return
@@ -104,6 +171,10 @@ class FileSource:
             # it has taken over what running processes had; if it has not, or cannot be asked, nothing is lost
             with suppress(AlignupError):
                 self._agent(AgentOwnsError(str(self._file.path), str(self._successor))).give_back(lease)
+
+    def _drop(self, lease: LeaseRecord) -> None:
+        with self._file.change() as change:
+            change.drop(lease.id)
 
     def overview(self) -> Leases:
         """Return all leases, and the queue.
@@ -134,13 +205,14 @@ class FileSource:
         Raises:
             InputError: it cannot be cut so; the sentence says if this process may use only some of its CPUs.
         """
-        from alignup.host.leases.lease_node import cut  # noqa: PLC0415  # startup counts
+        from alignup.host.leases.lease_node import cut, notes  # noqa: PLC0415  # startup counts
 
         site = self._load_site([resource for resource, wanted in devices.items() if wanted])
-        try:
-            return cut(site, site.inventory, count, cpus_per_part, devices)
-        except InputError as error:
-            raise InputError(f"{error}; {site.limit}" if site.limit else str(error)) from None
+        with errors_at(site.limit, "{error}; {where}" if site.limit else "{error}"):
+            parts = cut(site, site.inventory, count, cpus_per_part, devices)
+        for note in notes(site, parts):
+            self._file.tell(note)
+        return parts
 
     def _agent(self, error: AgentOwnsError) -> AgentSource:
         """Return the agent that has taken over the file."""
@@ -149,116 +221,17 @@ class FileSource:
         return AgentSource(Path(error.socket), self._file.tell)
 
 
-def acquire(
-    file: LeaseFile, site: Site, claim: Claim, wait: float | None = None, successor: Path | None = None
-) -> LeaseRecord:
-    """Return a lease of what is claimed; it is in the file when this returns.
-
-    Leases of processes that are gone are reclaimed on the way.
-
-    Args:
-        file: where leases are kept.
-        site: the machine.
-        claim: what is asked for, and by which process.
-        wait: how many seconds to wait at most until it can be had; None: not at all.
-        successor: the socket of the agent that takes the place of the file; None: none does.
-
-    Raises:
-        AgentOwnsError: that agent is there, or one keeps the leases of the file.
-        AllocationError: the request cannot be met, or not within that time, or its name is in use.
-        InputError: the file cannot be used, or has leases of another machine.
-    """
-    if wait is None:
-        return _attempt(file, site, claim, successor, queues=False)
-    from alignup.host.processes.identity import ancestors  # noqa: PLC0415  # startup counts
-
-    claim = replace(claim, ancestors=ancestors(claim.holder.pid))
-    deadline = time.monotonic() + wait
-    try:
-        while True:
-            stamp = _stamp(file.path)
-            try:
-                return _attempt(file, site, claim, successor, queues=True)
-            except _QueuedError as refusal:
-                if time.monotonic() >= deadline:
-                    raise AllocationError(f"{refusal.detail} (waited for {wait:g} s)", refusal.reason) from None
-            _sleep(file.path, stamp, deadline)
-    except BaseException:
-        with suppress(AlignupError), file.change() as change:
-            change.leave(claim.id)
-        raise
-
-
 class _QueuedError(AllocationError):
-    """Raised when a claim cannot be met now, and is in the queue."""
+    """Raised when a request cannot be met now, and is in the queue."""
 
 
-def give_back(file: LeaseFile, lease: LeaseRecord) -> None:
-    """Remove a lease from the file, if it is still there.
-
-    Raises:
-        InputError: the file cannot be used; the lease will be reclaimed when its process is gone.
-    """
-    with file.change() as change:
-        change.drop(lease.id)
-
-
-def _attempt(file: LeaseFile, site: Site, claim: Claim, successor: Path | None, *, queues: bool) -> LeaseRecord:
-    """Return a lease.
-
-    Raises:
-        AgentOwnsError: an agent keeps the leases of the file, or takes its place.
-        AllocationError: there is none now; if it `queues` and the error is a `_QueuedError`, the claim is in the queue.
-    """
-    ledger = _ledger(site, claim)  # before the lock, which others wait for
-    refused: AllocationError | None = None
-    with file.change() as change:
-        table, _ = living(change.table)
-        check_machine(table, site.identity, file.path)
-        _check_names(site, claim, table.leases)
-        ledger.restore(table.leases, table.waiting)
-        try:
-            ledger.ask(claim)  # no plugin, no question
-            lease = ledger.keep(claim.id)
-        except AllocationError as error:
-            refused = error
-            if queues:
-                ledger.join(claim)
-                refused = _QueuedError(error.detail, error.reason)
-        change.table = ledger.table()
-        if refused is None and claim.show is not None:
-            claim.show(lease, site.identity, file.path)
-        # checked last: an agent looks for the leases that processes show once it serves, so that one of the two sees
-        # the other
-        if successor is not None and successor.exists():
-            raise AgentOwnsError(str(file.path), str(successor))
-    if refused is not None:
-        raise refused
-    return lease
-
-
-def _ledger(site: Site, claim: Claim) -> Ledger:
-    """Return a ledger of the user's own machine, which has no limits.
-
-    Raises:
-        InputError: the machine cannot be cut into the part that is asked for.
-    """
-    from alignup.host.leases.ledger import Ledger, Limits  # noqa: PLC0415  # as above
-    from alignup.kubernetes.versions import NEWEST  # noqa: PLC0415  # startup counts
-
-    ledger = Ledger(site, Limits(leases=None, waiting=None), claim.uid, claim.request.kubelet_version or NEWEST)
-    if claim.request.part is not None:
-        ledger.node.part_of(claim.request)
-    return ledger
-
-
-def _check_names(site: Site, claim: Claim, leases: Iterable[LeaseRecord]) -> None:
+def _check_names(site: Site, request: LeaseRequest, leases: Iterable[LeaseRecord]) -> None:
     """Reject other names for devices than those that leases have: one device may then go by two.
 
     Raises:
         InputError: a lease has a device of a resource that is asked for, and that is not among those known.
     """
-    for resource in [one for one, _ in claim.request.devices if not one.startswith(CLAIM)]:
+    for resource in [one for one, _ in request.wanted.devices if not one.startswith(CLAIM)]:
         known = {device.id for device in site.inventory.get(resource, ())}
         for lease in leases:
             strange = set(lease.devices.get(resource, ())) - known
@@ -276,15 +249,6 @@ def _stamp(path: Path) -> tuple[int, int]:
     except OSError:
         return 0, 0
     return found.st_ino, found.st_mtime_ns
-
-
-def _sleep(path: Path, stamp: tuple[int, int], deadline: float) -> None:
-    """Sleep until the file is another than it was, or for a while."""
-    end = min(deadline, time.monotonic() + _TRY)
-    while (left := end - time.monotonic()) > 0:
-        time.sleep(min(left, _LOOK))
-        if _stamp(path) != stamp:
-            return
 
 
 def _no_site(_resources: list[str]) -> Site:

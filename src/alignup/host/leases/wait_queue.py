@@ -11,13 +11,17 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from alignup.errors import AlignupError
-from alignup.host.leases.lease_node import LeaseNode, Tenant
-from alignup.host.leases.request import request_of
+from alignup.host.leases.lease_node import LeaseNode, node_of
+from alignup.host.leases.request import LeaseRequest, request_of
+from alignup.records import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from alignup.host.leases.local_machine import Site
     from alignup.host.leases.record import LeaseRecord, Waiter
+    from alignup.host.leases.users import Users
+    from alignup.kubernetes.versions import KubeletVersion
 
 _MOST_LEASES: Final = 64
 """With more leases of the kinds that the first in line asks for, nobody passes it."""
@@ -26,14 +30,47 @@ _MOST_TRIALS: Final = 128
 _T = TypeVar("_T")
 
 
+class Snapshot(Record, eq=False):
+    """The ledger as it is now, as far as it decides who may pass whom; it holds until a lease or a device changes."""
+
+    site: Site
+    """With the devices of now."""
+    version: KubeletVersion
+    leases: Mapping[str, LeaseRecord]
+    """By id."""
+    users: Users
+    reports: int
+    """Counts changes of devices."""
+
+    def node(self, leases: Iterable[LeaseRecord]) -> LeaseNode:
+        """Return a node that has these leases only."""
+        node = node_of(self.site, self.version)
+        for lease in leases:
+            node.adopt(lease)
+        return node
+
+    def holdings(self, waiter: Waiter) -> object:
+        """Return what the answers about a waiter depend on beside the leases."""
+        held = self.users.of(self.users.owner_of(waiter))
+        return len(held.leases), held.cpus, held.memory, dict(held.devices), self.reports
+
+    def leases_above(self, waiter: Waiter) -> list[LeaseRecord]:
+        """Return the leases that do not end while a process waits: its own, and those of the processes above it."""
+        above = set(waiter.ancestors)
+        leases = self.leases.values() if above else ()
+        return [lease for lease in leases if any((one.pid, one.start_time) in above for one in lease.processes)]
+
+
 class Queue:
     """Those who wait, in order of arrival; one queue for each kind of thing, and several for who asks for several."""
 
-    __slots__ = ("_by_id", "_by_kind")
+    __slots__ = ("_by_id", "_by_kind", "_known")
 
     def __init__(self) -> None:
         self._by_id: dict[str, Waiter] = {}
         self._by_kind: dict[str, dict[str, Waiter]] = {}
+        self._known: dict[tuple[str, str], tuple[object, object]] = {}
+        """Answers by question and waiter, each with all that it depends on."""
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -61,9 +98,11 @@ class Queue:
             del line[waiter_id]
             if not line:
                 del self._by_kind[kind]
+        for question in ("blocks", "ways"):
+            self._known.pop((question, waiter_id), None)
         return waiter
 
-    def ahead_of(self, waiter: Waiter, blocks: Callable[[Waiter], bool] = lambda _: True) -> list[Waiter]:
+    def ahead_of(self, waiter: Waiter, now: Snapshot) -> list[Waiter]:
         """Return for each kind that a waiter asks for the first one before it that blocks others.
 
         The waiter need not be queued: then it is behind all.
@@ -73,67 +112,38 @@ class Queue:
             for one in self._by_kind.get(kind, {}).values():
                 if one.id == waiter.id:
                     break
-                if blocks(one):
+                if self.blocks(one, now):
                     first[one.id] = one
                     break
         return list(first.values())
 
-
-class PassingRules:
-    """Says who in the queue holds up others, and who may pass.
-
-    Args:
-        leases: those that there are, by id.
-        empty_node: returns a node on which nobody holds anything.
-        limits: returns what the answers depend on beside the leases, and whether a lease is within the limits of the
-            waiter's user.
-    """
-
-    __slots__ = ("_empty_node", "_known", "_leases", "_limits")
-
-    def __init__(
-        self,
-        leases: Mapping[str, LeaseRecord],
-        empty_node: Callable[[], LeaseNode],
-        limits: Callable[[Waiter], tuple[object, Callable[[LeaseRecord], bool]]],
-    ) -> None:
-        self._leases = leases
-        self._empty_node = empty_node
-        self._limits = limits
-        self._known: dict[tuple[str, str], tuple[object, object]] = {}
-        """Answers by question and waiter, each with all that it depends on."""
-
-    def forget(self, waiter_id: str) -> None:
-        """Forget what is known of somebody who waits no longer."""
-        for question in ("blocks", "ways"):
-            self._known.pop((question, waiter_id), None)
-
-    def blocks(self, waiter: Waiter) -> bool:
+    def blocks(self, waiter: Waiter, now: Snapshot) -> bool:
         """Return whether others wait for a queued request: not if only its own leases or limits are in its way."""
-        own = self._own_leases(waiter)
-        state, fits = self._limits(waiter)
+        request = request_of(waiter)
+        own = now.leases_above(waiter)
 
         def could_start() -> bool:
-            if request_of(waiter) is None:
+            if request is None:
                 return True
-            draft = _placed(self._node_with(own), waiter)
-            return draft is not None and fits(draft)
+            draft = _placed(now.node(own), request)
+            return draft is not None and not now.users.excess(now.users.owner_of(waiter), draft)
 
-        return self._once("blocks", waiter, ([lease.id for lease in own], state), could_start)
+        return self._once("blocks", waiter, ([lease.id for lease in own], now.holdings(waiter)), could_start)
 
-    def delays(self, passing: LeaseRecord, first: Waiter) -> bool:
+    def delays(self, passing: LeaseRecord, first: Waiter, now: Snapshot) -> bool:
         """Return whether the first in line may have to wait longer because of a lease that was set aside."""
-        own = {lease.id for lease in self._own_leases(first)} | {passing.id}
-        ids = [one.id for one in self._leases.values() if one.id not in own and _kinds(one) & set(first.kinds)]
-        if request_of(first) is None or len(ids) > _MOST_LEASES:
+        request = request_of(first)
+        own = {lease.id for lease in now.leases_above(first)} | {passing.id}
+        others = [lease for lease in now.leases.values() if lease.id != passing.id]
+        may_end = [lease for lease in others if lease.id not in own and lease.kinds & set(first.kinds)]
+        if request is None or len(may_end) > _MOST_LEASES:
             return True
-        others = [lease for lease in self._leases.values() if lease.id != passing.id]
-        state = ({lease.id for lease in others}, self._limits(first)[0])
-        ways = self._once("ways", first, state, lambda: self._ways_to_start(self._node_with(others), first, ids))
+        state = ({lease.id for lease in others}, now.holdings(first))
+        ways = self._once("ways", first, state, lambda: _ways_to_start(now.node(others), request, may_end))
         if ways is None:
             return True
-        node = self._node_with(self._leases.values())
-        return not all(self._starts_after(node, first, ended) for ended in ways)
+        node = now.node(now.leases.values())
+        return not all(_starts_after(node, request, ended) for ended in ways)
 
     def _once(self, question: str, waiter: Waiter, state: object, answer: Callable[[], _T]) -> _T:
         """Return the answer to a question, worked out again only if what it depends on has changed."""
@@ -143,55 +153,43 @@ class PassingRules:
             self._known[question, waiter.id] = state, found
         return found  # type: ignore[return-value]  # of this question
 
-    def _node_with(self, leases: Iterable[LeaseRecord]) -> LeaseNode:
-        node = self._empty_node()
-        for lease in leases:
-            node.adopt(lease)
-        return node
 
-    def _own_leases(self, waiter: Waiter) -> list[LeaseRecord]:
-        """Return the leases that do not end while a process waits: its own, and those of the processes above it."""
-        above = set(waiter.ancestors)
-        leases = self._leases.values() if above else ()
-        return [lease for lease in leases if any((one.pid, one.start_time) in above for one in lease.processes)]
-
-    def _ways_to_start(self, node: LeaseNode, first: Waiter, ids: list[str]) -> list[frozenset[str]] | None:
-        """Return the smallest sets of leases whose end lets a request in, by trial; None: too many to tell."""
-        ways: list[frozenset[str]] = []
-        trials = 0
-        for size in range(len(ids) + 1):
-            for chosen in map(frozenset, combinations(ids, size)):
-                if any(way <= chosen for way in ways):
-                    continue
-                trials += 1
-                if trials > _MOST_TRIALS:
-                    return None
-                if self._starts_after(node, first, chosen):
-                    ways.append(chosen)
-        return ways
-
-    def _starts_after(self, node: LeaseNode, first: Waiter, ended: Iterable[str]) -> bool:
-        """Return whether a request fits a node once some leases have ended; the node is as before afterwards."""
-        for one in ended:
-            node.release(one)
-        draft = _placed(node, first)
-        if draft is not None:
-            node.release(draft.id)
-        for one in ended:
-            node.adopt(self._leases[one])
-        return draft is not None
+def _ways_to_start(
+    node: LeaseNode, request: LeaseRequest, may_end: Sequence[LeaseRecord]
+) -> list[tuple[LeaseRecord, ...]] | None:
+    """Return the smallest sets of leases whose end lets a request in, by trial; None: too many to tell."""
+    ways: list[tuple[LeaseRecord, ...]] = []
+    known: list[set[str]] = []
+    trials = 0
+    for size in range(len(may_end) + 1):
+        for chosen in combinations(may_end, size):
+            ids = {lease.id for lease in chosen}
+            if any(way <= ids for way in known):
+                continue
+            trials += 1
+            if trials > _MOST_TRIALS:
+                return None
+            if _starts_after(node, request, chosen):
+                ways.append(chosen)
+                known.append(ids)
+    return ways
 
 
-def _kinds(lease: LeaseRecord) -> set[str]:
-    """Return the kinds of things that a lease has; see `Waiter.kinds`."""
-    return {kind for kind, held in (("cpu", lease.cpus), ("memory", lease.memory)) if held} | set(lease.devices)
+def _starts_after(node: LeaseNode, request: LeaseRequest, ended: Iterable[LeaseRecord]) -> bool:
+    """Return whether a request fits a node once some leases have ended; the node is as before afterwards."""
+    for one in ended:
+        node.release(one.id)
+    draft = _placed(node, request)
+    if draft is not None:
+        node.release(draft.id)
+    for one in ended:
+        node.adopt(one)
+    return draft is not None
 
 
-def _placed(node: LeaseNode, waiter: Waiter) -> LeaseRecord | None:
+def _placed(node: LeaseNode, request: LeaseRequest) -> LeaseRecord | None:
     """Return what a queued request gets of a node; None if nothing."""
-    request = request_of(waiter)
-    assert request is not None  # noqa: S101  # the callers have looked
     try:
-        return node.place(request, Tenant(f"trial {waiter.id}", waiter.name, waiter.process, ""))
+        return node.place(request)
     except AlignupError:
         return None

@@ -160,7 +160,8 @@ def _opened(
     where = "the objects"
     if isinstance(source, str | os.PathLike):
         where = os.fspath(source)
-        return _documents(_bytes(where), where), where
+        with system_errors("cannot read the objects", where):
+            return _documents(Path(where).read_bytes(), where), where
     if isinstance(source, bytes):
         return _documents(source, where), where
     return ([source] if isinstance(source, Mapping) else source), where
@@ -219,11 +220,6 @@ def _documents(text: bytes, source: str) -> Iterable[Any]:
     with suppress(InputError):
         return [decode_json(text, "an object")]
     return read_documents(text, source)
-
-
-def _bytes(name: str) -> bytes:
-    with system_errors("cannot read the objects", name):
-        return Path(name).read_bytes()
 
 
 def _objects(documents: Iterable[Any]) -> Iterable[tuple[Any, str]]:
@@ -494,18 +490,13 @@ def _config(known: NodeAmounts, reserved_cpus: CPUSet, version: KubeletVersion) 
     if "cpu" in known.resources:
         kubelet |= {"cpuManagerPolicy": "static", "reservedSystemCPUs": str(reserved_cpus)}
     if known.memory:
-        kubelet |= {"memoryManagerPolicy": "Static", "reservedMemory": _reserved_memory(known)}
+        reserved: list[dict[str, Any]] = []  # what is in use, and the page that has to be reserved
+        for zone in range(known.numa_nodes):
+            limits = {kind: there[zone] - free[zone] for kind, (_, there, free) in known.memory.items()}
+            if zone == 0:
+                limits[_MEMORY] = limits.get(_MEMORY, 0) + _PAGE
+            if any(limits.values()):
+                used = {kind: amount for kind, amount in limits.items() if amount}
+                reserved.append({"numaNode": zone, "limits": used})
+        kubelet |= {"memoryManagerPolicy": "Static", "reservedMemory": reserved}
     return KubeletConfig.from_dict(kubelet, version=version)
-
-
-def _reserved_memory(known: NodeAmounts) -> list[dict[str, Any]]:
-    """Return what is in use of each type, by zone, and the page that has to be reserved."""
-    entries = []
-    for zone in range(known.numa_nodes):
-        limits = {kind: there[zone] - free[zone] for kind, (_, there, free) in known.memory.items()}
-        if zone == 0:
-            limits[_MEMORY] = limits.get(_MEMORY, 0) + _PAGE
-        limits = {kind: amount for kind, amount in limits.items() if amount}
-        if limits:
-            entries.append({"numaNode": zone, "limits": limits})
-    return entries

@@ -184,7 +184,12 @@ def restored_node(template: Node, holdings: Holdings, known: Mapping[str, Pod]) 
         AlignupError: the holdings do not fit the node, or each other.
     """
     node = template.copy()
-    pods = [known.get(held.uid) or _unknown_pod(held) for held in holdings.pods]
+    pods = []
+    for held in holdings.pods:
+        names = [name for name in held.containers if name or len(held.containers) == 1]
+        pods.append(
+            known.get(held.uid) or Pod(held.uid, held.name, held.namespace, containers=tuple(map(Container, names)))
+        )
     node.manager.restore(pods)
     for pod, held in zip(pods, holdings.pods, strict=True):
         given = 0  # init containers hand CPUs and devices on to those after them
@@ -232,13 +237,3 @@ def _by_id(shares: Mapping[str, int]) -> dict[int, int]:
         return {int(numa): size for numa, size in shares.items()}
     except ValueError as error:
         raise InputError.at("memory", "bytes by NUMA node id", shares) from error
-
-
-def _unknown_pod(held: PodHolding) -> Pod:
-    """Return a pod of which only the holdings are known."""
-    return Pod(
-        held.uid,
-        held.name,
-        held.namespace,
-        containers=tuple([Container(name) for name in held.containers if name or len(held.containers) == 1]),
-    )

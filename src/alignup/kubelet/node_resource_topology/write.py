@@ -42,11 +42,12 @@ def topology_object(name: str, node: Node, pods: Iterable[Any] | None = None) ->
     config = node.config
     policy, scope = config.topology_manager_policy, config.topology_manager_scope
     level = "PodLevel" if scope == "pod" else "ContainerLevel"
-    attributes = {
-        "topologyManagerPolicy": policy,
-        "topologyManagerScope": scope,
-        **_signature(node.pods if pods is None else pods),
-    }
+    attributes = {"topologyManagerPolicy": policy, "topologyManagerScope": scope}
+    known = node.pods if pods is None else pods
+    try:  # by the fingerprint schedulers tell of which pods an object knows
+        attributes |= {ATTRIBUTE: fingerprint((pod.namespace, pod.name) for pod in known), METHOD_ATTRIBUTE: METHOD}
+    except InputError as error:
+        warn(f"the object has no fingerprint of its pods, which schedulers compare: {error}")
     return {
         "apiVersion": "topology.node.k8s.io/v1alpha2",
         "kind": "NodeResourceTopology",
@@ -57,25 +58,14 @@ def topology_object(name: str, node: Node, pods: Iterable[Any] | None = None) ->
     }
 
 
-def _signature(pods: Iterable[Any]) -> dict[str, str]:
-    """Return the attributes of the fingerprint, by which schedulers tell of which pods an object knows."""
-    try:
-        return {ATTRIBUTE: fingerprint((pod.namespace, pod.name) for pod in pods), METHOD_ATTRIBUTE: METHOD}
-    except InputError as error:
-        warn(f"the object has no fingerprint of its pods, which schedulers compare: {error}")
-        return {}
-
-
 def _zones(node: Node) -> Iterator[dict[str, Any]]:
     """Yield a zone for each NUMA node."""
     ids, distances = node.machine.numa_node_ids, node.machine.distance_matrix
     for position, numa_id in enumerate(ids):
         zone: dict[str, Any] = {"name": f"node-{numa_id}", "type": "Node"}
         if distances is not None:
-            zone["costs"] = [
-                {"name": f"node-{other}", "value": distance}
-                for other, distance in zip(ids, distances[position], strict=True)
-            ]
+            costs = zip(ids, distances[position], strict=True)
+            zone["costs"] = [{"name": f"node-{other}", "value": distance} for other, distance in costs]
         zone["resources"] = [
             {"name": resource, "capacity": str(there), "allocatable": str(given), "available": str(free)}
             for resource, there, given, free in _amounts(node, position)

@@ -9,21 +9,23 @@ that makes no sense is None: not known. Lists and masks may end in a newline, a 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError
 from alignup.machine.bits import bit_numbers, bit_set, union
 from alignup.machine.cpuset import CPU_COUNT_LIMIT, CPU_LIMIT, CPUSet
 from alignup.machine.machine import Machine, check_node_count
 from alignup.machine.numa_node import HugePages, NumaNode, PciDevice, cores_within, make_cores, number_groups, pci_place
-from alignup.machine.sysfs.tree import CPU_FOLDER, NODE_FOLDER, PCI_FOLDER, DirectoryTree, KernelTree
+from alignup.machine.sysfs.tree import CPU_FOLDER, NODE_FOLDER, PCI_FOLDER, DirectoryTree
 from alignup.records import replace
 
+TYPE_CHECKING = False  # `typing` is slow to import
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import Final
 
     from alignup.machine.numa_node import Core
+    from alignup.machine.sysfs.tree import KernelTree
 
 
 def read_sysfs(root: str | os.PathLike[str] = "/") -> Machine:
@@ -35,12 +37,6 @@ def read_sysfs(root: str | os.PathLike[str] = "/") -> Machine:
     return describe(DirectoryTree(root))
 
 
-def _hint(tree: KernelTree) -> str:
-    """Return what probably went wrong where a tree describes no CPU."""
-    inside = next((name for name in ("devices", "system", "cpu") if tree.names(name)), "")
-    return f"; {inside} lies at its top, so a folder above it is probably meant" if inside else ""
-
-
 def describe(tree: KernelTree) -> Machine:
     """Return the machine that the files in `tree` describe.
 
@@ -50,10 +46,14 @@ def describe(tree: KernelTree) -> Machine:
     Raises:
         InputError: no CPU is described there, or more than 64 NUMA nodes are.
     """
+    if "sys" in tree.names("") and not tree.names("sys"):
+        raise InputError(f"sys is empty at {tree.source}: sysfs is not mounted there")
     online, offline = cpu_numbers(tree)
-    if not online:
+    if not online or not tree.names("sys"):  # an empty /sys, of a container for one, says nothing
         missing = "kernel files that describe CPUs, such as sys/devices/system/cpu/cpu0,"
-        raise InputError(f"no {missing} at {tree.source}{_hint(tree)}")
+        inside = next((name for name in ("devices", "system", "cpu") if tree.names(name)), "")
+        hint = f"; {inside} lies at its top, so a folder above it is probably meant" if inside else ""
+        raise InputError(f"no {missing} at {tree.source}{hint}")
     count = online.bit_count()
     if count > CPU_COUNT_LIMIT:
         raise InputError(f"{count} CPUs that are online are more than the {CPU_COUNT_LIMIT} supported at {tree.source}")
@@ -61,16 +61,17 @@ def describe(tree: KernelTree) -> Machine:
     found = make_cores(groups, sockets(tree, online), l3_groups(tree, online, groups))
     ids = node_ids(tree)
     check_node_count(len(ids))
-    listed = [node_cpus(tree, numa_id) & online for numa_id in ids] or [online]
     # without NUMA, the files of the machine are those of its only node
     folders = [(one, f"{NODE_FOLDER}/node{one}", f"{NODE_FOLDER}/node{one}") for one in ids]
     folders = folders or [(0, "proc", "sys/kernel/mm")]
+    listed = [node_cpus(tree, numa_id) & online for numa_id in ids] or [online]
+    kinds = _memory_kinds(tree, ids, listed) if ids else {}
     rows = distances(tree, ids) or [()] * len(folders)
     nodes = []
     for (numa_id, of_memory, of_pages), cpus, row in zip(folders, listed, rows, strict=True):
         seen = with_uncore_caches(tree, cores_within(found, cpus))
         memory, pages = meminfo_bytes(tree.read(f"{of_memory}/meminfo")), hugepages(tree, f"{of_pages}/hugepages")
-        nodes.append(NumaNode(numa_id, memory, seen, pages, row))
+        nodes.append(NumaNode(numa_id, memory, seen, pages, row, kinds.get(numa_id, "")))
     assigned = union(listed)
     if not assigned:
         raise InputError(f"no NUMA node has CPUs that are online at {tree.source}")
@@ -79,7 +80,45 @@ def describe(tree: KernelTree) -> Machine:
         offline_cpus=tuple(bit_numbers(offline)),
         pci_devices=pci_devices(tree, [node.id for node in nodes], listed),
         unassigned_cores=cores_within(found, online & ~assigned),
+        isolated_cpus=tuple(bit_numbers((number_list(tree.read(f"{CPU_FOLDER}/isolated")) or 0) & online)),
+        nohz_full_cpus=tuple(bit_numbers((number_list(tree.read(f"{CPU_FOLDER}/nohz_full")) or 0) & online)),
     )
+
+
+_TIERS: Final = "sys/devices/virtual/memory_tiering"
+_NVIDIA_GPUS: Final = "proc/driver/nvidia/gpus"
+
+
+def _memory_kinds(tree: KernelTree, ids: list[int], listed: list[int]) -> dict[int, str]:
+    """Return the kinds of memory of the nodes without CPUs of which something is known, by id.
+
+    NVIDIA's driver names the nodes of its GPUs' memory. Of the others, the bandwidth that firmware tells (ACPI's HMAT)
+    and the kernel's memory tiers say which are faster than those of the CPUs, and which slower.
+    """
+    found: dict[int, str] = {}
+    alone = [numa_id for numa_id, cpus in zip(ids, listed, strict=True) if not cpus]
+    if not alone:
+        return found
+    speeds = {
+        numa_id: first_number(tree.read(f"{NODE_FOLDER}/node{numa_id}/access0/initiators/read_bandwidth")) or 0
+        for numa_id in ids
+    }
+    tiers = {
+        numa_id: -int(name.removeprefix("memory_tier"))
+        for name in tree.names(_TIERS)
+        if name.removeprefix("memory_tier").isdigit()
+        for numa_id in bit_numbers(number_list(tree.read(f"{_TIERS}/{name}/nodelist")) or 0)
+    }
+    for fast in (tiers, speeds):
+        usual = max((fast[numa_id] for numa_id in ids if numa_id not in alone and fast.get(numa_id)), default=0)
+        for numa_id in alone:
+            if usual and fast.get(numa_id) not in {None, 0, usual}:
+                found[numa_id] = "hbm" if fast[numa_id] > usual else "far"
+    for name in tree.names(_NVIDIA_GPUS):
+        told = re.search(r"Node:\s*(\d{1,5})", tree.read(f"{_NVIDIA_GPUS}/{name}/numa_status") or "")
+        if told and int(told[1]) in alone:
+            found[int(told[1])] = "gpu"
+    return found
 
 
 def _present(tree: KernelTree, folder: str, name: str) -> int:
@@ -166,7 +205,7 @@ def cpu_numbers(tree: KernelTree) -> tuple[int, int]:
     present = _present(tree, CPU_FOLDER, "cpu")
     listed = number_list(tree.read(f"{CPU_FOLDER}/online"))
     if not present:
-        numbers = map(int, _PROCESSOR.findall(tree.read("proc/cpuinfo") or ""))
+        numbers = map(int, _PROCESSOR.findall(tree.read("proc/cpuinfo") or "")) if not listed else ()
         return listed or bit_set(number for number in numbers if number < CPU_LIMIT), 0
     if listed:
         offline = present & ~listed

@@ -7,9 +7,14 @@ from __future__ import annotations
 
 import os  # evaluated by whoever asks for the types of the options
 from collections.abc import Mapping, Sequence
-from typing import Final, Protocol
 
 from alignup.errors import InputError, system_reason
+
+TYPE_CHECKING = False  # `typing` is slow to import
+if TYPE_CHECKING:
+    from typing import Final, Protocol
+else:
+    Protocol = object
 
 CPU_FOLDER: Final = "sys/devices/system/cpu"
 NODE_FOLDER: Final = "sys/devices/system/node"

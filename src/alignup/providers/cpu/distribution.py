@@ -23,6 +23,8 @@ from alignup.records import Record, replace
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Sequence
 
+    from alignup.kubernetes.policy_options import CpuOptions
+    from alignup.kubernetes.versions import VersionProfile
     from alignup.providers.cpu.topology import CpuGroup, CpuTopology
 
 
@@ -39,14 +41,7 @@ class Plan(Record):
 
 
 def distribute(
-    topology: CpuTopology,
-    free: int,
-    count: int,
-    held: int,
-    group_size: int,
-    *,
-    in_one_socket: bool = False,
-    cuts_share: bool = False,
+    topology: CpuTopology, free: int, count: int, held: int, options: CpuOptions, profile: VersionProfile
 ) -> int:
     """Return `count` of the free CPUs, spread over NUMA nodes; 0 when there are not so many.
 
@@ -57,13 +52,15 @@ def distribute(
         free: the CPUs to choose from.
         count: how many.
         held: the CPUs that must not be taken, as for `CpuTopology.pack`.
-        group_size: how many CPUs are taken together.
-        in_one_socket: prefer NUMA nodes of one socket to any others.
-        cuts_share: no chosen node is asked for more than it has, whatever the plan says.
+        options: whether whole cores are taken together, and whether NUMA nodes of one socket are preferred.
+        profile: whether the release prefers these, and asks no node for more than it has, whatever the plan says.
 
     Raises:
         AllocationError: the nodes chosen cannot give what the plan says, see `_as_remembered`.
     """
+    group_size = topology.cpus_per_core if options.full_pcpus_only else 1
+    if profile.distribution_as_written:
+        return distribute_as_written(topology, free, count, held, group_size)
     if count % group_size or not 0 < count <= free.bit_count():
         return topology.pack(free, count, held)
     nodes = topology.node_order(free)
@@ -71,13 +68,13 @@ def distribute(
     groups = count // group_size
     sockets = (
         [frozenset(i for i, cpus in enumerate(topology.socket_cpus) if cpus & node.cpus) for node in nodes]
-        if in_one_socket
+        if options.align_by_socket and profile.distribution_prefers_one_socket
         else None
     )
     groups_per_node = ceil(ceil(topology.cpus.bit_count() / group_size) / topology.numa_nodes)
     for size in range(ceil(groups / groups_per_node), min(groups, len(nodes)) + 1):
         if (plan := plan_distribution(left, size, count, group_size, sockets)) is not None:
-            if cuts_share:
+            if profile.distribution_prefers_one_socket:
                 share = count // size // group_size * group_size
                 plan = replace(plan, share=min(share, *(left[i] // group_size * group_size for i in plan.nodes)))
             return _hand_out(topology, free, count, held, nodes, plan, group_size)
@@ -243,6 +240,20 @@ def _hand_out(
     topology: CpuTopology, free: int, count: int, held: int, nodes: Sequence[CpuGroup], plan: Plan, group_size: int
 ) -> int:
     """Take what the plan says from each node; what is taken is held from then on."""
+    taken, _ = _dealt(topology, free, count, held, nodes, plan, group_size)
+    if taken.bit_count() != count:
+        names = ", ".join(str(nodes[i].id) for i in plan.nodes)
+        raise AllocationError(
+            f"expected {count} CPUs, {plan.share} from each of NUMA nodes {names}, got {taken.bit_count()}",
+            resources=("cpu",),
+        )
+    return taken
+
+
+def _dealt(
+    topology: CpuTopology, free: int, count: int, held: int, nodes: Sequence[CpuGroup], plan: Plan, group_size: int
+) -> tuple[int, int]:
+    """Return the CPUs that nodes give by the plan, and how many are missing: for these a kubelet goes on forever."""
     taken = 0
     for i in plan.nodes:
         taken |= topology.pack(free & ~taken & nodes[i].cpus, plan.share, held | taken)
@@ -255,11 +266,59 @@ def _hand_out(
                 taken |= topology.pack(left, group_size, held | taken)
                 remainder -= group_size
         if remainder == before:
-            break  # the kubelet would go round forever
-    if taken.bit_count() != count:
-        names = ", ".join(str(nodes[i].id) for i in plan.nodes)
-        raise AllocationError(
-            f"expected {count} CPUs, {plan.share} from each of NUMA nodes {names}, got {taken.bit_count()}",
-            resources=("cpu",),
-        )
-    return taken
+            break
+    return taken, remainder
+
+
+def never_ends(topology: CpuTopology, free: int, count: int, group_size: int, *, in_one_socket: bool = False) -> bool:
+    """Return whether a kubelet that distributes `count` of the free CPUs goes round forever.
+
+    It takes the remainder from NUMA nodes that have enough CPUs together, and waits for a node that has a whole group
+    left (`for remainder > 0` in `takeByTopologyNUMADistributed` of `cpumanager/cpu_assignment.go`). Unlike `distribute`
+    this looks at all that the kubelet looks at. The arguments are those of `distribute`.
+    """
+    nodes = topology.node_order(free)
+    left = [(free & node.cpus).bit_count() for node in nodes]
+    if count % group_size or not 0 < count <= sum(left) or all(one % group_size == 0 for one in left):
+        return False
+    sockets = [frozenset(i for i, cpus in enumerate(topology.socket_cpus) if cpus & node.cpus) for node in nodes]
+    groups = count // group_size
+    groups_per_node = ceil(ceil(topology.cpus.bit_count() / group_size) / topology.numa_nodes)
+    for size in range(ceil(groups / groups_per_node), min(groups, len(nodes)) + 1):
+        best: tuple[bool, int] | None = None
+        even = count // size // group_size * group_size
+        for chosen in _distinct_choices(range(len(left)), list(zip(left, sockets, strict=True)), size):
+            if best is not None and not best[1] and (best[0] or not in_one_socket):
+                break
+            if sum(left[i] // group_size for i in chosen) * group_size < count:
+                continue
+            if not in_one_socket and any(left[i] < even for i in chosen):
+                continue
+            share = min(even, *(left[i] // group_size * group_size for i in chosen)) if in_one_socket else even
+            after = [cpus - share * (i in chosen) for i, cpus in enumerate(left)]
+            balance = _walked(after, chosen, count - share * size, group_size)
+            if balance is None:
+                return True
+            together = in_one_socket and len(frozenset().union(*(sockets[i] for i in chosen))) <= 1
+            if balance >= 0 and (best is None or (not together, balance) < (not best[0], best[1])):
+                best = (together, balance)
+        if best is not None:
+            plan = plan_distribution(left, size, count, group_size, sockets if in_one_socket else None)
+            return plan is not None and _dealt(topology, free, count, 0, nodes, plan, group_size)[1] > 0
+    return False
+
+
+def _walked(after: list[int], chosen: Sequence[int], remainder: int, group_size: int) -> int | None:
+    """Return the best balance of all choices of who gives the remainder; -1: nobody can; None: a choice has no end."""
+    if not remainder:
+        return _balance(after)
+    able = [i for i in chosen if after[i] >= group_size]
+    found = []
+    sizes = range(len(able), 0, -1)
+    for subset in chain.from_iterable(_distinct_choices(able, after, size) for size in sizes):
+        if sum(after[i] for i in subset) >= remainder:
+            final = _in_turns(after, subset, remainder, group_size)
+            if final is None:
+                return None
+            found.append(_balance(final))
+    return min(found, default=-1)

@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Final
 from alignup.core.amounts.cpu_ledger import CpuLedger, CpuShortage
 from alignup.errors import AllocationError, ConfigError
 from alignup.kubernetes.versions import VersionProfile
+from alignup.machine.bits import union
 from alignup.machine.cpuset import CPUSet
-from alignup.providers.cpu.distribution import distribute, distribute_as_written
+from alignup.providers.cpu.distribution import distribute, never_ends
 from alignup.providers.cpu.topology import CpuTopology, cpu_capacity, cpu_topology
 from alignup.providers.pod_pool import check_shared_pool, empty_shared_pool
 from alignup.topology_manager.hints import HintList, TopologyHint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from alignup.kubernetes.kubelet_config import KubeletConfig
     from alignup.kubernetes.pod import Container, Pod
@@ -49,18 +50,7 @@ def reserved_cpus(machine: Machine, count: int, options: CpuOptions, profile: Ve
 def _take(topology: CpuTopology, options: CpuOptions, profile: VersionProfile, free: int, count: int, held: int) -> int:
     """Return `count` of the free CPUs, chosen as the options say; none of those that are held."""
     if options.distribute_cpus_across_numa:
-        group_size = topology.cpus_per_core if options.full_pcpus_only else 1
-        if profile.distribution_as_written:
-            return distribute_as_written(topology, free, count, held, group_size)
-        return distribute(
-            topology,
-            free,
-            count,
-            held,
-            group_size,
-            in_one_socket=options.align_by_socket and profile.distribution_prefers_one_socket,
-            cuts_share=profile.distribution_prefers_one_socket,
-        )
+        return distribute(topology, free, count, held, options, profile)
     return topology.pack(
         free,
         count,
@@ -201,8 +191,10 @@ class CpuProvider:
         if held is not None and is_held:
             self._note_reuse(uid, container, held[container.name])
             return
-        cpus = self._take(request, self._reusable_by(uid), affinity)
+        cpus = self._chosen(request, self._reusable_by(uid), affinity)
+        # whose they are comes first: what is cut short can be released
         self._held[uid] = {container.name: cpus} if held is None else {**held, container.name: cpus}
+        self.ledger.give(cpus)
         self._note_reuse(uid, container, cpus)
 
     def allocate_pod(self, pod: Pod, affinity: TopologyHint) -> None:
@@ -221,8 +213,10 @@ class CpuProvider:
         check_shared_pool(pod, {RESOURCE: request})
         if self._options.full_pcpus_only:
             self._check_whole_cores(request)
-        self._pod_cpus[uid] = cpus = self._take(request, 0, affinity)
+        cpus = self._chosen(request, 0, affinity)
         self._held[uid] = self._divided(pod, cpus)
+        self._pod_cpus[uid] = cpus
+        self.ledger.give(cpus)
 
     def _divided(self, pod: Pod, cpus: int) -> dict[str, int]:
         """Return the CPUs of each container of a pod that has CPUs as a whole."""
@@ -238,6 +232,39 @@ class CpuProvider:
                 found[container.name] = pool
         return {one.name: found.get(one.name, pool) for one in pod.all_containers}
 
+    def known_faults(self, pod: Pod, container: Container, affinity: TopologyHint) -> Iterator[tuple[str, CPUSet]]:
+        """Yield the faults of kubelets that `allocate` would come upon, by their names in `releases`, and CPUs."""
+        request = container.exclusive_cpus
+        held = self._held.get(pod.uid, {})
+        if not request or container.name in held:
+            return
+        if self._options.full_pcpus_only and self.ledger.check_whole_cores(request) is not None:
+            return  # it is refused before
+        capacity, reusable = self.ledger.capacity, self._reusable_by(pod.uid)
+        topology, mask = capacity.topology, affinity.affinity
+        free = self._free() | reusable
+        near = topology.node_sockets if self._options.align_by_socket else topology.node_cpus
+        aligned = 0 if mask is None else free & union(cpus for node, cpus in enumerate(near) if node in mask)
+        chosen = 0
+        for pool in (aligned, free):
+            left = pool & ~chosen
+            count = min(request - chosen.bit_count(), left.bit_count())
+            if not count:
+                continue
+            if self._options.distribute_cpus_across_numa and never_ends(
+                topology,
+                left,
+                count,
+                topology.cpus_per_core if self._options.full_pcpus_only else 1,
+                in_one_socket=self._options.align_by_socket and self._profile.distribution_prefers_one_socket,
+            ):
+                yield "distribution_never_ends", CPUSet()
+                return
+            taken = self._choose(left, count, 0)
+            if taken & ~left:
+                yield "cpus_given_twice", CPUSet.from_int(taken & ~left)
+            chosen |= taken & left
+
     def preview(self, pod: Pod, container: Container, affinity: TopologyHint) -> CPUSet | None:
         """Return the CPUs that `allocate` would give to the only container of a pod that is not known yet.
 
@@ -249,41 +276,46 @@ class CpuProvider:
             return None
         if self._options.full_pcpus_only:
             self._check_whole_cores(request)
-        cpus = self._take(request, self._reusable_by(pod.uid), affinity)
-        self.ledger.take_back(cpus)
-        return CPUSet.from_int(cpus)
+        return CPUSet.from_int(self._chosen(request, self._reusable_by(pod.uid), affinity))
 
-    def _take(self, request: int, reusable: int, affinity: TopologyHint) -> int:
-        """Take CPUs for a pod: those that its init containers left (`reusable`), those near the affinity, then any.
+    def _chosen(self, request: int, reusable: int, affinity: TopologyHint) -> int:
+        """Return a pod's CPUs: those that its init containers left (`reusable`), those near the affinity, then any.
 
         Raises:
             AllocationError: there are too few.
         """
         mask = affinity.affinity
-        cpus = self.ledger.allocate(request, reusable, None if mask is None else int(mask), self._distribute)
+        cpus = self.ledger.choose(request, reusable, None if mask is None else int(mask), self._distribute)
         if isinstance(cpus, CpuShortage):
             raise AllocationError(self._too_few(self._free() | reusable, request), resources=("cpu",))
         return cpus
 
     def release(self, pod_uid: str, container_name: str) -> None:
-        """Take back the container's CPUs, but for those that another container of the pod reuses."""
+        """Take back the container's CPUs, but for those that another container of the pod reuses.
+
+        They are the container's until the end, so that a call that was cut short can be repeated.
+        """
         held = self._held.get(pod_uid)
         if held is None or container_name not in held:
             return
-        cpus = held[container_name]
-        if len(held) == 1:
-            del self._held[pod_uid]
-            if pod_uid in self._pod_cpus:
-                cpus |= self._pod_cpus.pop(pod_uid)
+        cpus, whole = held[container_name], self._pod_cpus.get(pod_uid)
+        others = {name: own for name, own in held.items() if name != container_name} if len(held) > 1 else None
+        if others is None:
+            cpus |= whole or 0
+        elif whole is not None:  # they stay the pod's until its last container is gone
+            cpus = 0
         else:
-            self._held[pod_uid] = others = {name: own for name, own in held.items() if name != container_name}
             for own in others.values():
                 cpus &= ~own
-            if pod_uid in self._pod_cpus:  # they stay the pod's until its last container is gone
-                return
         self.ledger.take_back(cpus)
         if self._reusing_pod == pod_uid:
             self._reusable &= ~cpus
+        if others is not None:
+            self._held[pod_uid] = others
+            return
+        if whole is not None:
+            del self._pod_cpus[pod_uid]
+        del self._held[pod_uid]
 
     def adopt(self, pod_uid: str, container_name: str, cpus: int) -> None:
         """Note CPUs, as a bit set, that the container was given before this provider was made.
@@ -293,14 +325,9 @@ class CpuProvider:
         Raises:
             AllocationError: the container has CPUs already, or one of these is another's.
         """
-        given = self.ledger.given
-        if cpus & given or container_name in self._held.get(pod_uid, ()):
-            raise AllocationError(
-                f"container {container_name!r} cannot have CPUs {CPUSet.from_int(cpus)}: "
-                f"{CPUSet.from_int(given)} are given already"
-            )
-        self._held[pod_uid] = {**self._held.get(pod_uid, {}), container_name: cpus}
-        self.ledger.give(cpus)
+        held = self._held.get(pod_uid, {})
+        self._give(cpus, f"container {container_name!r}", has_some=container_name in held)
+        self._held[pod_uid] = {**held, container_name: cpus}
 
     def adopt_pod(self, pod_uid: str, cpus: int, containers: Mapping[str, int]) -> None:
         """Note CPUs that a pod was given as a whole, and which of them each container has; see `adopt`.
@@ -308,10 +335,15 @@ class CpuProvider:
         Raises:
             AllocationError: one of these is another's.
         """
-        if cpus & self.ledger.given:
-            given = CPUSet.from_int(self.ledger.given)
-            raise AllocationError(f"the pod cannot have CPUs {CPUSet.from_int(cpus)}: {given} are given already")
+        self._give(cpus, "the pod")
         self._pod_cpus[pod_uid], self._held[pod_uid] = cpus, dict(containers)
+
+    def _give(self, cpus: int, whose: str, *, has_some: bool = False) -> None:
+        """Mark CPUs as given, unless others have some of them, or their container has CPUs already."""
+        given = self.ledger.given
+        if has_some or cpus & given:
+            there = f"{CPUSet.from_int(given)} are given already"
+            raise AllocationError(f"{whose} cannot have CPUs {CPUSet.from_int(cpus)}: {there}")
         self.ledger.give(cpus)
 
     def restore(
@@ -330,6 +362,19 @@ class CpuProvider:
         self._reusing_pod, self._reusable = "", 0
         self.ledger.take_back(self.ledger.given)
         self.ledger.give(self.ledger.capacity.shareable & ~shared)
+
+    def inherit(self, other: CpuProvider) -> None:
+        """Take over what the state file of the kubelet before a restart says; `other` is as it was then.
+
+        Raises:
+            ConfigError: with these options and reserved CPUs a kubelet does not start on that state.
+        """
+        capacity, shared = self.ledger.capacity, other.shared_cpus
+        reserved = CPUSet.from_int(capacity.topology.cpus & ~capacity.allocatable)
+        fault = reserved_fault(reserved, shared, strict=self._options.strict_cpu_reservation)
+        if fault is not None or capacity.shareable != other.ledger.capacity.shareable:
+            raise ConfigError(fault[1] if fault else "the state has other CPUs than the machine less its reserved ones")
+        self.restore(other._held, int(shared), other._pod_cpus)
 
     def _free(self) -> int:
         return self.ledger.capacity.allocatable & ~self.ledger.given
@@ -392,6 +437,31 @@ def cpu_provider(machine: Machine, config: KubeletConfig) -> CpuProvider | None:
         return None
     reserved, options = reserved_by(config, machine), config.cpu_manager_policy_options
     return CpuProvider(machine, reserved, options, config.profile)
+
+
+def reserved_fault(reserved: CPUSet, shared: CPUSet, *, strict: bool) -> tuple[str, str] | None:
+    """Return why a kubelet does not start with these reserved CPUs: in words, and in its own (`validateState`).
+
+    Args:
+        reserved: the reserved CPUs.
+        shared: the shared pool that its state file has.
+        strict: whether the option strict-cpu-reservation is set.
+
+    Returns:
+        None if it starts.
+    """
+    inside = CPUSet(reserved & shared)
+    if strict and inside:
+        return (
+            f"CPUs {inside} are reserved and in the shared pool, which strict-cpu-reservation forbids",
+            f'some of strictly reserved cpus: "{inside}" are present in defaultCpuSet: "{shared}"',
+        )
+    if not strict and inside != reserved:
+        return (
+            f"CPUs {CPUSet(reserved - shared)} are reserved now, and were given to containers before",
+            f'not all reserved cpus: "{reserved}" are present in defaultCpuSet: "{shared}"',
+        )
+    return None
 
 
 def reserved_by(config: KubeletConfig, machine: Machine) -> int:

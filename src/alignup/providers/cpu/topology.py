@@ -74,10 +74,7 @@ def _read_topology(key: _CoresKey) -> CpuTopology:
     per_core = every.bit_count() // len(cores)
     per_socket = every.bit_count() // len(of_socket)
     core_groups = _groups({min(core.cpus): core.bits for core in cores}, whole=per_core)
-    of_l3: defaultdict[int, int] = defaultdict(int)
-    for core in cores:
-        of_l3[core.cache_group] |= core.bits
-    l3_groups = _groups(of_l3, core_groups)
+    l3_groups = _groups(cpus_by_cache(machine), core_groups)
     sockets_outer = len(of_node) > len(of_socket)
     if sockets_outer:
         inner = _groups(of_node, core_groups, l3_groups)
@@ -96,19 +93,23 @@ def _read_topology(key: _CoresKey) -> CpuTopology:
     )
 
 
+def cpus_by_cache(machine: Machine) -> dict[int, int]:
+    """Return the CPUs of each group that the CPU manager takes for one L3 cache, as bit sets."""
+    found: defaultdict[int, int] = defaultdict(int)
+    for core in (core for node in machine.numa_nodes for core in node.cores):
+        found[core.cache_group] |= core.bits
+    return found
+
+
 def _groups(
-    members: Mapping[int, int],
-    parts: Sequence[CpuGroup] = (),
-    l3_groups: Sequence[CpuGroup] = (),
-    *,
-    whole: int | None = None,
+    members: Mapping[int, int], parts: Sequence[CpuGroup] = (), l3_groups: Sequence[CpuGroup] = (), *, whole: int = 0
 ) -> tuple[CpuGroup, ...]:
-    """Return the groups with these CPUs, by id; `whole` if it is not each one's own size."""
+    """Return the groups with these CPUs, by id; `whole` if it is not each one's own size (0)."""
     found = []
     for number, cpus in sorted(members.items()):
         size = cpus.bit_count()
         inside, shared = (tuple(one for one in some if one.cpus & cpus) for some in (parts, l3_groups))
-        found.append(CpuGroup(number, cpus, size, size if whole is None else whole, inside, shared))
+        found.append(CpuGroup(number, cpus, size, whole or size, inside, shared))
     return tuple(found)
 
 

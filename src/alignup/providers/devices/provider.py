@@ -37,6 +37,14 @@ class _PodDevices(NamedTuple):
         """Return all devices of a resource that any container of the pod holds."""
         return union(resources.get(resource, 0) for resources in self.containers.values())
 
+    def with_more(self, name: str, chosen: Mapping[str, int], reusable: Mapping[str, int]) -> _PodDevices:
+        """Return the same with more devices for one container."""
+        if not self.containers:
+            return _PodDevices({name: chosen}, reusable)
+        held = self.containers.get(name)
+        more = {**held, **chosen} if held else dict(chosen)
+        return _PodDevices({**self.containers, name: more}, reusable)
+
 
 _NOTHING: Final = _PodDevices({}, {})
 
@@ -113,8 +121,9 @@ class DeviceProvider:
         if plugin is not None:
             # a copy of this provider has the same mapping
             self._preferences = {**self._preferences, resource: preference_of(plugin)}
-        pool = self.pools[resource] = self._pool(resource, devices, gone)
+        pool = self._pool(resource, devices, gone)
         if old is None:
+            self.pools[resource] = pool
             return
         pool.ledger.give(pool.bits(old.ids(given)))
 
@@ -123,9 +132,11 @@ class DeviceProvider:
                 return bits_of
             return {**bits_of, resource: pool.bits(old.ids(bits_of[resource]))}
 
+        pods = {}
         for uid, entry in self._pods.items():
             containers = {name: moved(bits_of) for name, bits_of in entry.containers.items()}
-            self._pods[uid] = _PodDevices(containers, moved(entry.reusable))
+            pods[uid] = _PodDevices(containers, moved(entry.reusable))
+        self.pools[resource], self._pods = pool, pods  # one line without a call: no exception comes between
 
     def topology_hints(self, pod: Pod, container: Container) -> ResourceHints:
         """Return near which nodes enough devices are, for each resource that the container asks for."""
@@ -246,6 +257,11 @@ class DeviceProvider:
             for name, resources in containers.items():
                 self._keep(uid, name, {resource: self._known(resource, ids) for resource, ids in resources.items()})
 
+    def inherit(self, other: DeviceProvider) -> None:
+        """Take over what the checkpoint of the kubelet before a restart says; `other` is as it was then."""
+        self.pools = {resource: pool.copy() for resource, pool in other.pools.items()}
+        self._pods = {uid: entry._replace(reusable={}) for uid, entry in other._pods.items()}
+
     def _pool(self, resource: str, devices: Sequence[Device], gone: Sequence[Device]) -> DevicePool:
         """Return a pool in which nothing is given."""
         ids, preference = self._machine.numa_node_ids, self._preferences.get(resource)
@@ -265,19 +281,23 @@ class DeviceProvider:
                     reusable[resource] = reusable.get(resource, 0) | bits
                 elif resource in reusable:
                     reusable[resource] &= ~bits
+        # whose they are comes first: what is cut short can be released
+        self._pods[pod_uid] = entry.with_more(container_name, chosen, reusable)
         for resource, bits in chosen.items():
             self.pools[resource].ledger.give(bits)
-        self._pods[pod_uid] = _with(entry, container_name, chosen, reusable)
 
     def release(self, pod_uid: str, container_name: str) -> None:
-        """Take back what the container holds, except what another container of its pod holds too."""
+        """Take back what the container holds, except what another container of its pod holds too.
+
+        It is the container's until the end, so that a call that was cut short can be repeated.
+        """
         entry = self._pods.get(pod_uid)
         if entry is None or container_name not in entry.containers:
             return
         if len(entry.containers) == 1:
-            del self._pods[pod_uid]
             for resource, bits in entry.containers[container_name].items():
                 self.pools[resource].ledger.take_back(bits)
+            del self._pods[pod_uid]
             return
         reusable = dict(entry.reusable)
         left = _PodDevices({name: held for name, held in entry.containers.items() if name != container_name}, reusable)
@@ -337,17 +357,6 @@ def _hints(pool: DevicePool, held: int, reusable: int, request: int) -> HintList
     if held.bit_count() != request:
         return HintList.empty()
     return ledger.hints(request, 0, held)
-
-
-def _with(
-    entry: _PodDevices, container_name: str, chosen: Mapping[str, int], reusable: Mapping[str, int]
-) -> _PodDevices:
-    """Return a pod's devices with more of them for one of its containers."""
-    if not entry.containers:
-        return _PodDevices({container_name: chosen}, reusable)
-    held = entry.containers.get(container_name)
-    more = {**held, **chosen} if held else dict(chosen)
-    return _PodDevices({**entry.containers, container_name: more}, reusable)
 
 
 def _check_held(pool: DevicePool, held: int, request: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import lru_cache, partial
 from itertools import combinations
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from alignup.core.amounts.memory_ledger import MemoryCapacity, MemoryHolding, MemoryLedger, MemoryShortage
 from alignup.errors import AllocationError, ConfigError
@@ -173,14 +173,13 @@ class MemoryProvider:
             if self._places_nothing(pod):  # as older kubelets do
                 if affinity.affinity is None:
                     raise AllocationError("a container without an affinity that requests no memory has no NUMA nodes")
-                self._take(self.ledger.copy(), pod.uid, ((MEMORY, 0),), affinity)
+                self._would_take(pod.uid, ((MEMORY, 0),), affinity)
             return
         if key in self._holdings:
             return
         if container.fractional_memory:
             raise _fraction_error(container)
-        got = self._take(self.ledger, pod.uid, requests, affinity)
-        self._holdings[key] = got
+        got = self._take(self.ledger, pod.uid, requests, affinity, self._holdings, key)
         self._pods[key] = pod.namespaced_name
         if container.is_init and not container.is_sidecar:
             self._init_holdings[pod.uid] = (*self._init_holdings.get(pod.uid, ()), got)
@@ -206,7 +205,7 @@ class MemoryProvider:
         if not pod.memory or pod.qos is not QOSClass.GUARANTEED or pod.uid in self._pod_holdings:
             return
         check_shared_pool(pod, dict(pod.memory))
-        self._pod_holdings[pod.uid] = self._take(self.ledger, pod.uid, pod.memory, affinity)
+        self._take(self.ledger, pod.uid, pod.memory, affinity, self._pod_holdings, pod.uid)
         self._pod_parts[pod.uid] = _divided(pod)
         self._pods[pod.uid, ""] = pod.namespaced_name
 
@@ -220,38 +219,56 @@ class MemoryProvider:
             return ()
         if container.fractional_memory:
             raise _fraction_error(container)
-        return self._blocks_of(self._take(self.ledger.copy(), pod.uid, container.memory, affinity))
+        return self._blocks_of(self._would_take(pod.uid, container.memory, affinity))
 
-    def _take(self, ledger: MemoryLedger, pod_uid: str, requests: Requests, affinity: TopologyHint) -> MemoryHolding:
-        """Take memory for a pod or one of its containers from a ledger.
+    def _would_take(self, pod_uid: str, requests: Requests, affinity: TopologyHint) -> MemoryHolding:
+        """Return what a pod or one of its containers would get.
+
+        Raises:
+            AllocationError: it cannot be had.
+        """
+        return self._take(self.ledger.copy(), pod_uid, requests, affinity, {}, "")
+
+    def _take(
+        self,
+        ledger: MemoryLedger,
+        pod_uid: str,
+        requests: Requests,
+        affinity: TopologyHint,
+        into: dict[Any, MemoryHolding],
+        key: object,
+    ) -> MemoryHolding:
+        """Take memory for a pod or one of its containers from a ledger, and keep it under a key.
 
         Raises:
             AllocationError: it cannot be had; nothing was taken.
         """
         mask = affinity.affinity
         donors = self._init_holdings.get(pod_uid, ())
-        got = ledger.allocate(requests, donors, None if mask is None else int(mask), affinity.preferred)
+        got = ledger.allocate(requests, donors, None if mask is None else int(mask), affinity.preferred, into, key)
         if isinstance(got, MemoryShortage):
             raise self._error(got, pod_uid, requests)
         return got
 
     def release(self, pod_uid: str, container_name: str) -> None:
-        """Take back what the container holds, if anything."""
-        if pod_uid in self._pod_parts:
-            kept = {name: one for name, one in self._pod_parts[pod_uid].items() if name != container_name}
-            self._pod_parts[pod_uid] = kept
-            if not kept:  # the memory stays the pod's until its last container is gone
-                del self._pod_parts[pod_uid], self._pods[pod_uid, ""]
-                self.ledger.release(self._pod_holdings.pop(pod_uid))
+        """Take back what the container holds, if anything; a call that was cut short can be repeated."""
+        if pod_uid in self._pod_holdings:
+            kept = {name: one for name, one in self._pod_parts.get(pod_uid, {}).items() if name != container_name}
+            if kept:  # the memory stays the pod's until its last container is gone
+                self._pod_parts[pod_uid] = kept
+                return
+            self._pods.pop((pod_uid, ""), None)
+            self._pod_parts.pop(pod_uid, None)
+            self.ledger.release(self._pod_holdings[pod_uid], self._pod_holdings, pod_uid)
             return
-        holding = self._holdings.pop((pod_uid, container_name), None)
+        holding = self._holdings.get((pod_uid, container_name))
         if holding is None:
             return
-        del self._pods[pod_uid, container_name]
-        self.ledger.release(holding)
+        self._pods.pop((pod_uid, container_name), None)
         left = tuple([donor for donor in self._init_holdings.pop(pod_uid, ()) if donor is not holding])
         if left:
             self._init_holdings[pod_uid] = left
+        self.ledger.release(holding, self._holdings, (pod_uid, container_name))
 
     def started(self, pod: Pod, container_name: str) -> None:
         """Take back what the init containers before this one hold: they have ended, but for sidecars."""
@@ -370,6 +387,18 @@ class MemoryProvider:
         self._pod_parts = {uid: dict(state.parts.get(uid, {})) for uid in self._pod_holdings}
         self._init_holdings = {}
 
+    def inherit(self, other: MemoryProvider) -> None:
+        """Take over what the state file of the kubelet before a restart says; `other` is as it was then.
+
+        Raises:
+            ConfigError: another amount is reserved now; a kubelet does not start on that state.
+        """
+        if self.allocatable != other.allocatable:
+            raise ConfigError("the state file has other amounts of memory than the machine less its reservations")
+        self.ledger = other.ledger.copy()
+        self._holdings, self._pods = other._holdings.copy(), other._pods.copy()
+        self._pod_holdings, self._pod_parts = other._pod_holdings.copy(), other._pod_parts.copy()
+
     def account(self, pod: Pod, container: Container | None) -> Accounts:
         """Return by type the bytes asked for, and those free on each NUMA node; see `HintProvider`."""
         return self._accounts(pod.uid, pod.memory if container is None else container.memory)
@@ -381,7 +410,7 @@ class MemoryProvider:
         everything = {**self._holdings, **{(uid, ""): held for uid, held in self._pod_holdings.items()}}
         if everything:
             wanted = partial(int, mask) if mask else partial(_wanted_mask, ledger.copy(), donors, requests)
-            ties = partial(_ties, everything, self._pods.copy(), wanted, self._ids)
+            ties = partial(_ties, [(held, self._pods[key]) for key, held in everything.items()], wanted, self._ids)
         families = {}
         if len(requests) > 1:
             sizes = (*(range(1, len(requests)) if len(requests) <= _MOST_TYPES else (1,)), len(requests))
@@ -464,30 +493,23 @@ _MOST_TYPES: Final = 4
 _NAMES_SHOWN: Final = 3
 
 
-def _ties(
-    holdings: Mapping[tuple[str, str], MemoryHolding],
-    pods: Mapping[tuple[str, str], str],
-    wanted: Callable[[], int],
-    numa_node_ids: Sequence[int],
-) -> Ties:
+def _ties(holdings: Sequence[tuple[MemoryHolding, str]], wanted: Callable[[], int], ids: Sequence[int]) -> Ties:
     """Return the sets of nodes that touch the wanted ones and are in use, each with the pods that hold memory there.
 
     Args:
-        holdings: what containers hold, by pod uid and name.
-        pods: by the same, the pod whose it is.
+        holdings: what containers hold, each with the name of its pod.
         wanted: returns the mask of the nodes that would do if nobody held memory there.
-        numa_node_ids: by position.
+        ids: of the NUMA nodes, by position.
     """
     holders: dict[int, dict[str, None]] = {}
     mask = wanted()
-    for key, held in holdings.items():
+    for held, pod in holdings:
         if held.mask & mask:
-            holders.setdefault(held.mask, {})[pods[key]] = None
+            holders.setdefault(held.mask, {})[pod] = None
     found = []
     for used, names in sorted(holders.items()):
-        ids = tuple(numa_node_ids[position] for position in bit_numbers(used))
         more = [f"{len(names) - _NAMES_SHOWN} more"] if len(names) > _NAMES_SHOWN else []
-        found.append((ids, (*list(names)[:_NAMES_SHOWN], *more)))
+        found.append((tuple(ids[position] for position in bit_numbers(used)), (*list(names)[:_NAMES_SHOWN], *more)))
     return tuple(found)
 
 

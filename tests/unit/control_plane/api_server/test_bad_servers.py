@@ -126,6 +126,28 @@ def test_a_list_that_is_whole_in_many_pages_is_no_error() -> None:
     asyncio.run(scenario())
 
 
+def test_a_server_that_hangs_up_gives_no_answer() -> None:
+    """Before its answer, or within it."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        if request.method == "GET":
+            answer = web.StreamResponse(headers={"Content-Length": "2"})
+            await answer.prepare(request)
+        request.transport.abort()
+        return web.Response()
+
+    async def scenario() -> None:
+        stub = ApiStub()
+        stub.handle = handle  # type: ignore[method-assign]
+        async with served(stub) as api:
+            for method in ("DELETE", "GET"):
+                with pytest.raises(ApiError, match=f"^{method} {PODS}: no answer: "):
+                    await api.request(method, PODS)
+
+    asyncio.run(scenario())
+
+
 def test_an_answer_is_bounded(monkeypatch) -> None:
     async def handle(_: web.Request) -> web.Response:
         return web.Response(body=b"x" * 2000)

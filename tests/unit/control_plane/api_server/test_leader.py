@@ -26,7 +26,8 @@ class Line:
     """A connection that can be cut, and a clock that can be put forward."""
 
     def __init__(self, api) -> None:
-        self.api, self.complain, self.is_cut, self.ahead = api, api.complain, False, 0.0
+        self.api, self.complain, self.complaining = api, api.complain, api.complaining
+        self.is_cut, self.ahead = False, 0.0
 
     async def request(self, *args, **options):
         if self.is_cut:
@@ -62,7 +63,7 @@ async def two():
     assert (True, True) not in looks
 
 
-def test_a_leader_renews_and_others_stand_by() -> None:
+def test_a_leader_renews_and_others_stand_by(caplog) -> None:
     async def scenario() -> None:
         async with two() as (stub, first, second, _):
             held = stub.get(LEASES, "extender", "ns")["spec"]
@@ -72,7 +73,14 @@ def test_a_leader_renews_and_others_stand_by() -> None:
             await until(lambda: second.holder == "first")
             assert (first.term, second.term, second.leads) == (1, 0, False)
 
-    asyncio.run(scenario())
+    with caplog.at_level("INFO", "alignup"):
+        asyncio.run(scenario())
+    said = [one for one in caplog.messages if one.startswith("lease")]
+    assert said == [
+        "lease extender: first leads now, in its term 1",
+        "lease extender: first leads",
+        "lease extender: this process gives it back",
+    ]
 
 
 def test_a_leader_that_is_cut_off_stops_before_another_begins() -> None:

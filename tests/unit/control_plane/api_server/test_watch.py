@@ -96,7 +96,7 @@ def test_a_connection_that_drops_is_resumed_without_a_list() -> None:
     check(scenario)
 
 
-def test_410_gone_leads_to_another_list() -> None:
+def test_410_gone_leads_to_another_list(caplog) -> None:
     async def scenario() -> None:
         stub = ApiStub()
         async with following(stub) as (follower, names):
@@ -109,7 +109,10 @@ def test_410_gone_leads_to_another_list() -> None:
             await until(lambda: list(names.found) == ["b"])
             assert follower.lists > 1
 
-    check(scenario)
+    with caplog.at_level("INFO", "alignup"):
+        check(scenario)
+    assert [one for one in caplog.messages if one.startswith(f"a gap in the watch of {PODS}, which is listed again")]
+    assert [one for one in caplog.messages if one.startswith(f"listed {PODS}: 1 objects in ")]
 
 
 def test_events_that_get_lost_are_made_up_for_by_a_list_now_and_then() -> None:

@@ -29,7 +29,9 @@ def test_it_is_forgotten_when_the_object_knows_it() -> None:
     member = AmountsMember("n", TOPOLOGY, [])
     member.bind(watched("a", "n", cpu=2), 1, 0)
     left = [6 * GIBI, 8 * GIBI]
-    assert member.report(report("n", cpu=[1, 4], memory=left).topology(), ["uid-a"]) is False
+    before = member.amounts
+    member.report(report("n", cpu=[1, 4], memory=left).topology(), ["uid-a"])
+    assert member.amounts == before
     assert member.amounts.resources["cpu"][2] == (1, 4)
 
 

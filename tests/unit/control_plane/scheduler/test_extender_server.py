@@ -110,7 +110,7 @@ def test_a_pod_is_filtered_scored_and_bound_and_then_counts() -> None:
     asyncio.run(scenario())
 
 
-def test_a_choice_that_another_binding_spoilt_is_refused_and_nothing_is_bound() -> None:
+def test_a_choice_that_another_binding_spoilt_is_refused_and_nothing_is_bound(caplog) -> None:
     async def scenario() -> None:
         async with extender("a") as asked:
             pods = [pod_object(name, cpu=4) for name in ("p", "q")]
@@ -121,7 +121,13 @@ def test_a_choice_that_another_binding_spoilt_is_refused_and_nothing_is_bound() 
             assert await asked.bind("q", "a") == "NUMA: node a can no longer take the pod"
             assert "nodeName" not in asked.stub.get(PODS, "q", "default")["spec"]
 
-    asyncio.run(scenario())
+    with caplog.at_level("DEBUG", "alignup"):
+        asyncio.run(scenario())
+    assert {
+        "pod default/p: 1 nodes of 1",
+        "pod 'p' is bound to 'a'",
+        "pod 'q' is not bound: node 'a' can no longer take it",
+    } <= set(caplog.messages)
 
 
 def test_a_binding_that_the_server_refuses_holds_nothing() -> None:

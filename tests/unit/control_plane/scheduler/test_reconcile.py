@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alignup.control_plane.api_server.api_client import TOPOLOGIES
-from alignup.control_plane.scheduler.reconcile import Backoff, Reconciler, Rules
+from alignup.control_plane.scheduler.reconcile import Reconciler, Rules
 from alignup.kubelet.node_resource_topology.report import Description
 from api_stub import EVENTS, PODS, ApiStub, running, served, until
 from watched import description, pod_object, topology, watched
@@ -26,36 +26,42 @@ def failed(name: str, owner: str | None = "rs", reason: str = "TopologyAffinityE
     return found
 
 
+def with_rules(rules: Rules) -> Reconciler:
+    """Return a reconciler that is asked for delays only."""
+    nobody: Any = None
+    return Reconciler(nobody, rules, say=lambda _: None)
+
+
 def test_pauses_double_up_to_the_longest() -> None:
-    backoff = Backoff(Rules(first=10, longest=60, limit=100))
+    made = with_rules(Rules(first=10, longest=60, limit=100))
     delays, now = [], 0.0
     for _ in range(5):
-        delay = backoff.delay("a", now)
+        delay = made.delay("a", now)
         delays.append(delay)
         now += delay
     assert delays == [10, 20, 40, 60, 60]
 
 
 def test_pods_that_fail_together_are_deleted_one_after_another() -> None:
-    backoff = Backoff(Rules(first=10, longest=60, limit=100))
-    assert [backoff.delay("a", 0) for _ in range(3)] == [10, 30, 70]
-    assert backoff.delay("b", 0) == 10
+    made = with_rules(Rules(first=10, longest=60, limit=100))
+    assert [made.delay("a", 0) for _ in range(3)] == [10, 30, 70]
+    assert made.delay("b", 0) == 10
 
 
 def test_an_hour_of_quiet_forgets() -> None:
-    backoff = Backoff(Rules(first=10, longest=60, limit=1))
-    assert backoff.delay("a", 0) == 10
-    assert backoff.delay("a", 5) is None
-    assert backoff.delay("a", 4000) == 10
+    made = with_rules(Rules(first=10, longest=60, limit=1))
+    assert made.delay("a", 0) == 10
+    assert made.delay("a", 5) is None
+    assert made.delay("a", 4000) == 10
 
 
 @given(st.lists(st.floats(0, 600), max_size=60))
 def test_no_more_than_the_limit_is_deleted_within_an_hour(steps) -> None:
     rules = Rules(first=1, longest=30, limit=5)
-    backoff, now, due = Backoff(rules), 0.0, []
+    made, now, due = with_rules(rules), 0.0, []
     for step in steps:
         now += step
-        delay = backoff.delay("a", now)
+        delay = made.delay("a", now)
         if delay is not None:
             due.append(now + delay)
     assert due == sorted(due)

@@ -90,12 +90,14 @@ def test_the_ledger_follows_the_plain_model(machine, seed, spreads, by_l3):
         assert pairs(compiled.hints(request, reusable)) == expected_hints(capacity, free, request, reusable)
         mask = random.choice([None, random.randrange(1, 1 << len(topology.node_cpus))])
         wanted = expected_choice(capacity, given_cpus, request, reusable, mask, spread=spreads, by_l3=by_l3)
-        got = compiled.allocate(request, reusable, mask)
+        got = compiled.choose(request, reusable, mask)
         if wanted is None:
             assert isinstance(got, CpuShortage)
             assert got.cause == "too few"
         else:
             assert got == wanted
+            assert compiled.given == given_cpus
+            compiled.give(got)
             given_cpus |= got
         back = some(random, given_cpus)
         compiled.take_back(back)
@@ -124,7 +126,8 @@ def test_nothing_is_lost_on_odd_machines(machine, seed, full, strict):
     compiled = CpuLedger(capacity)
     start = compiled.free_by_node()
     for _ in range(6):
-        compiled.allocate(random.randint(1, 4), 0, random.choice([None, 1]))
+        got = compiled.choose(random.randint(1, 4), 0, random.choice([None, 1]))
+        compiled.give(0 if isinstance(got, CpuShortage) else got)
         compiled.give(some(random, topology.cpus))
         left = [(cpus & capacity.allocatable & ~compiled.given).bit_count() for cpus in topology.node_cpus]
         assert compiled.free_by_node() == tuple(left)
@@ -159,12 +162,14 @@ def test_across_numa_nodes_somebody_else_chooses():
         return sum(1 << cpu for cpu in [i for i in range(8) if free >> i & 1][:count])
 
     cpus.give(0b1)
-    assert cpus.allocate(5, 0, 0b1, lowest) == 0b111110
+    assert cpus.choose(5, 0, 0b1, lowest) == 0b111110
+    assert cpus.given == 0b1
+    cpus.give(0b111110)
     assert asked == [(0b1110, 3, 0b1), (0b11110000, 2, 0b1111)]
     assert cpus.given == 0b111111
-    assert cpus.allocate(3, 0, None, lowest).cause == "too few"
+    assert cpus.choose(3, 0, None, lowest).cause == "too few"
     with pytest.raises(ZeroDivisionError):
-        cpus.allocate(1, 0, None, lambda *_: 1 // 0)
+        cpus.choose(1, 0, None, lambda *_: 1 // 0)
     assert cpus.given == 0b111111
 
 
@@ -199,8 +204,8 @@ def test_counts_alone():
         lambda: cpus.take_back(1),
         lambda: cpus.hints(1, 1),
         lambda: cpus.hints(1, 0, 1),
-        lambda: cpus.allocate(1, 0, None),
-        lambda: cpus.allocate(1, 1, 1),
+        lambda: cpus.choose(1, 0, None),
+        lambda: cpus.choose(1, 1, 1),
     ):
         with pytest.raises(ValueError, match="counts"):
             naming()
@@ -238,14 +243,14 @@ def test_requests_sets_and_masks_that_are_none():
     """They are errors, and nothing is given."""
     cpus = ledger()
     for wrong in (1 << 70, float("nan"), "a", None):
-        for ask in (cpus.hints, lambda request: cpus.allocate(request, 0, None), cpus.check_whole_cores):
+        for ask in (cpus.hints, lambda request: cpus.choose(request, 0, None), cpus.check_whole_cores):
             with pytest.raises((ValueError, OverflowError, TypeError)):
                 ask(wrong)
     for wrong in (1 << 70, -1, 0b100, float("nan"), "a"):
         with pytest.raises((ValueError, OverflowError, TypeError)):
-            cpus.allocate(1, 0, wrong)
+            cpus.choose(1, 0, wrong)
     for wrong in (-1, float("nan"), "a"):
-        for ask in (cpus.give, cpus.take_back, lambda one: cpus.allocate(1, one, None)):
+        for ask in (cpus.give, cpus.take_back, lambda one: cpus.choose(1, one, None)):
             with pytest.raises((ValueError, OverflowError, TypeError, AttributeError)):
                 ask(wrong)
     assert cpus.given == 0

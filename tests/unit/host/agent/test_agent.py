@@ -26,10 +26,11 @@ from alignup.host.leases.agent_client import AgentSource
 from alignup.host.leases.agent_messages import Ask, Failed, Grant, List, decode_reply, frame
 from alignup.host.leases.evidence import evidence_file, evidence_of, show_evidence
 from alignup.host.leases.file import AgentOwnsError, LeaseFile
-from alignup.host.leases.ledger import Ledger, Limits
+from alignup.host.leases.ledger import Ledger
 from alignup.host.leases.record import LeaseTable, MachineIdentity
-from alignup.host.leases.request import Claim, PartOf, make_request
+from alignup.host.leases.request import LeaseRequest, PartOf, make_request
 from alignup.host.leases.source import FileSource, open_source
+from alignup.host.leases.users import Limits
 from alignup.host.processes.identity import identify
 from alignup.kubernetes.versions import parse_version
 from alignup.records import replace
@@ -49,8 +50,8 @@ def me():
     return identify(os.getpid())
 
 
-def claim(holder=None, keeper=None, show=None, **wishes):
-    return Claim(make_request(**wishes), holder or me(), command="c", name="made-up", keeper=keeper, show=show)
+def asked(holder=None, keeper=None, show=None, **wishes):
+    return LeaseRequest(make_request(**wishes), holder or me(), command="c", name="made-up", keeper=keeper, show=show)
 
 
 def sleeper():
@@ -72,7 +73,7 @@ def test_a_lease_is_given_shown_and_given_back(folder):
     with running_agent(folder) as agent:
         source = client(folder)
         wishes = {"cpus": 2, "memory": "1Gi", "devices": {leasing.GPU: 1}}
-        grant = source.acquire(claim(show=lambda *shown: seen.append(shown), **wishes))
+        grant = source.acquire(asked(show=lambda *shown: seen.append(shown), **wishes))
         expected = Placer(leasing.site(), make_request(**wishes)).place(me(), "made-up", "c", ())
         for name in ("cpus", "memory", "devices", "numa_nodes", "name", "process", "command"):
             assert getattr(grant.lease, name) == getattr(expected, name)
@@ -105,9 +106,9 @@ def test_refusals_are_those_of_a_file(folder):
     with running_agent(folder):
         source = client(folder)
         with pytest.raises(AllocationError, match="too few CPUs are free: 17 asked, 16 free"):
-            source.acquire(claim(cpus=17))
+            source.acquire(asked(cpus=17))
         with pytest.raises(InputError, match="a resource that it has"):
-            source.acquire(claim(devices={NIC: 1}))
+            source.acquire(asked(devices={NIC: 1}))
         with pytest.raises(AllocationError, match="no lease has the name 'x'"):
             source.release("x", force=True)
         with pytest.raises(InputError, match="100 parts"):
@@ -119,9 +120,9 @@ def test_an_agent_decides_as_one_release(folder):
     with running_agent(folder, version=parse_version("1.33")) as agent:
         source = client(folder)
         for release in (None, "1.33", "v1.33.2"):
-            source.give_back(source.acquire(claim(cpus=2, kubelet_version=release)).lease)
+            source.give_back(source.acquire(asked(cpus=2, kubelet_version=release)).lease)
         with pytest.raises(InputError, match=r"expected 1\.33, as which the agent decides, got '1\.36'"):
-            source.acquire(claim(cpus=2, kubelet_version="1.36"))
+            source.acquire(asked(cpus=2, kubelet_version="1.36"))
         assert agent.said == []
 
 
@@ -132,17 +133,17 @@ def test_a_machine_that_a_release_does_not_know_is_refused(folder):
         running_agent(folder, site, version=parse_version("1.30")),
         pytest.raises(InputError, match="expected 1 to 8 NUMA nodes"),
     ):
-        client(folder).acquire(claim(cpus=2))
+        client(folder).acquire(asked(cpus=2))
 
 
 def test_a_lease_is_released_by_its_name(folder):
     with running_agent(folder):
         source = client(folder)
-        source.acquire(claim(cpus=16, name="big"))
+        source.acquire(asked(cpus=16, name="big"))
         with pytest.raises(AllocationError, match=r"lease 'big' is held by pid \d+, which is running; --force"):
             source.release("big", force=False)
         assert source.release("big", force=True).lease.name == "big"
-        source.acquire(claim(cpus=16))
+        source.acquire(asked(cpus=16))
 
 
 def test_the_machine_is_cut_as_without_an_agent(folder):
@@ -160,10 +161,10 @@ def test_a_lease_ends_with_its_processes(folder):
         for first, second in ((0, 1), (1, 0)):
             both = [sleeper(), sleeper()]
             command, keeper = (identify(one.pid) for one in both)
-            source.acquire(claim(command, keeper, cpus=16))
+            source.acquire(asked(command, keeper, cpus=16))
             ended(both[first])
             with pytest.raises(AllocationError):
-                source.acquire(claim(cpus=1))
+                source.acquire(asked(cpus=1))
             ended(both[second])
             eventually(lambda: not source.overview().leases)
 
@@ -172,14 +173,14 @@ def test_who_waits_gets_it_in_order(folder):
     with running_agent(folder):
         source = client(folder)
         other = sleeper()
-        first = source.acquire(claim(identify(other.pid), cpus=16)).lease
+        first = source.acquire(asked(identify(other.pid), cpus=16)).lease
         order, threads = [], []
         for number in range(3):
             threads.append(threading.Thread(target=wait_for_turn, args=(source, number, order)))
             threads[-1].start()
             eventually(lambda: waiting(folder) == len(threads))
         with pytest.raises(AllocationError, match="earlier requests are waiting"):
-            source.acquire(claim(cpus=1))
+            source.acquire(asked(cpus=1))
         source.give_back(first)
         for thread in threads:
             thread.join(LONG)
@@ -188,7 +189,7 @@ def test_who_waits_gets_it_in_order(folder):
 
 
 def wait_for_turn(source, number, order):
-    grant = source.acquire(claim(cpus=16), math.inf)
+    grant = source.acquire(asked(cpus=16), math.inf)
     order.append(number)
     source.give_back(grant.lease)
 
@@ -201,17 +202,17 @@ def waiting(folder):
 def test_waiting_has_an_end(folder):
     with running_agent(folder):
         source = client(folder)
-        source.acquire(claim(cpus=16))
+        source.acquire(asked(cpus=16))
         with pytest.raises(AllocationError, match=r"0 free.*\(waited for 0.05 s\)"):
-            source.acquire(claim(cpus=1), 0.05)
+            source.acquire(asked(cpus=1), 0.05)
         with pytest.raises(AllocationError, match="too few CPUs are free: 17 asked"):
-            source.acquire(claim(cpus=17), math.inf)
+            source.acquire(asked(cpus=17), math.inf)
         eventually(lambda: waiting(folder) == 0)
 
 
 def test_who_goes_away_waits_no_longer(folder):
     with running_agent(folder):
-        client(folder).acquire(claim(cpus=16))
+        client(folder).acquire(asked(cpus=16))
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(str(folder / "agent.sock"))
             connection.sendall(frame(Ask("0" * 16, me(), "", "x", cpus=1, wait=-1)))
@@ -222,10 +223,10 @@ def test_who_goes_away_waits_no_longer(folder):
 def test_a_restart_keeps_everything(folder):
     process = sleeper()
     with running_agent(folder):
-        kept = client(folder).acquire(claim(identify(process.pid), cpus=2)).lease
+        kept = client(folder).acquire(asked(identify(process.pid), cpus=2)).lease
         gone = sleeper()
-        client(folder).acquire(claim(identify(gone.pid), cpus=2))
-        back = client(folder).acquire(claim(cpus=2)).lease
+        client(folder).acquire(asked(identify(gone.pid), cpus=2))
+        back = client(folder).acquire(asked(cpus=2)).lease
         client(folder).give_back(back)
     ended(gone)
     with running_agent(folder) as agent:
@@ -238,8 +239,8 @@ def test_a_restart_keeps_everything(folder):
 def test_who_waited_waits_on_after_a_restart(folder):
     got = []
     with running_agent(folder):
-        first = client(folder).acquire(claim(cpus=16)).lease
-        thread = threading.Thread(target=lambda: got.append(client(folder).acquire(claim(cpus=4), math.inf).lease))
+        first = client(folder).acquire(asked(cpus=16)).lease
+        thread = threading.Thread(target=lambda: got.append(client(folder).acquire(asked(cpus=4), math.inf).lease))
         thread.start()
         eventually(lambda: waiting(folder) == 1)
     assert waiting(folder) == 1
@@ -289,7 +290,7 @@ def test_what_is_no_request_is_answered_in_words(folder, data, words):
         reply = exchange(folder, data)
         assert isinstance(reply, Failed)
         assert words in reply.detail
-        client(folder).acquire(claim(cpus=1))
+        client(folder).acquire(asked(cpus=1))
 
 
 def test_two_requests_at_once_are_answered_in_turn(folder):
@@ -318,7 +319,7 @@ def test_a_slow_client_stalls_nobody(folder):
             while True:
                 deaf.send(frame(List()) * 100)
         source = client(folder)
-        source.give_back(source.acquire(claim(cpus=16)).lease)
+        source.give_back(source.acquire(asked(cpus=16)).lease)
 
 
 def test_a_file_that_an_agent_has_is_left_alone_while_it_is_down(folder):
@@ -333,20 +334,20 @@ def test_a_file_that_an_agent_has_is_left_alone_while_it_is_down(folder):
     assert isinstance(source, AgentSource)
     source._patience = 0.1
     with pytest.raises(InputError, match=r"does not answer at .*: start it again, or"):
-        source.acquire(claim(cpus=1))
+        source.acquire(asked(cpus=1))
 
 
 def test_leases_of_the_file_are_taken_over_and_handed_back(folder):
     files = FileSource(file_of(folder), lambda _: leasing.site())
-    before = files.acquire(claim(cpus=16)).lease
+    before = files.acquire(asked(cpus=16)).lease
     with running_agent(folder) as agent:
         source = open_source(folder / "leases.json", lambda _: None)
         assert [known.lease for known in source.overview().leases] == [before]
         with pytest.raises(AllocationError):
-            source.acquire(claim(cpus=1))
+            source.acquire(asked(cpus=1))
         # those who began with the file find the agent
         files.give_back(before)
-        assert files.acquire(claim(cpus=2)).agent == str(folder / "agent.sock")
+        assert files.acquire(asked(cpus=2)).agent == str(folder / "agent.sock")
         with pytest.raises(InputError, match=f"pid {os.getpid()} is the agent of"):
             Ownership(file_of(folder))
         assert agent.said == []
@@ -355,13 +356,13 @@ def test_leases_of_the_file_are_taken_over_and_handed_back(folder):
     assert ownership.hand_back(lambda _: None).leases == file_of(folder).read().leases
     ownership.close()
     assert len(file_of(folder).read().leases) == 1
-    assert files.acquire(claim(cpus=2)).agent == ""
+    assert files.acquire(asked(cpus=2)).agent == ""
 
 
 def test_what_ended_without_an_agent_and_what_changed_is_said(folder):
     """Leases of an earlier boot are not kept, even though their process ids are in use again."""
     with running_agent(folder):
-        client(folder).acquire(claim(cpus=1))
+        client(folder).acquire(asked(cpus=1))
     table = read_entries((folder / "leases.json.journal").read_bytes(), "j").table
     (lease,) = table.leases
     gone = msgspec.structs.replace(me(), start_time=1)
@@ -379,7 +380,7 @@ def test_what_ended_without_an_agent_and_what_changed_is_said(folder):
 
 
 def test_leases_of_another_machine_are_not_taken_over(folder):
-    FileSource(file_of(folder), lambda _: leasing.site()).acquire(claim(cpus=1))
+    FileSource(file_of(folder), lambda _: leasing.site()).acquire(asked(cpus=1))
     other = leasing.site()
     other = type(other)(other.machine, msgspec.structs.replace(other.identity, fingerprint="x"), False)
     with pytest.raises(InputError, match="the leases are not of this machine"), running_agent(folder, other):
@@ -416,16 +417,16 @@ def test_device_plugins_are_asked_and_their_answers_reach_the_command(folder, pl
         source = client(folder)
         eventually(lambda: any(NIC in part.devices for part in parts_or_none(source)))
         plugin.calls.clear()
-        grant = source.acquire(claim(devices={NIC: 1, leasing.GPU: 1}))
+        grant = source.acquire(asked(devices={NIC: 1, leasing.GPU: 1}))
         assert grant.lease.devices == {NIC: ("nic2",), leasing.GPU: ("gpu0",)}
         assert grant.environment()["NICS"] == "nic2"
         assert [name for name, *_ in plugin.calls] == ["GetPreferredAllocation", "Allocate", "PreStartContainer"]
         # only one is left near
-        source.acquire(claim(devices={NIC: 1}), 1.0)
+        source.acquire(asked(devices={NIC: 1}), 1.0)
         plugin.answer = lambda _: 1 / 0
         with pytest.raises(AllocationError, match=f"the device plugin of {NIC} failed Allocate"):
-            source.acquire(claim(devices={NIC: 1}))
-        source.acquire(claim(cpus=16))
+            source.acquire(asked(devices={NIC: 1}))
+        source.acquire(asked(cpus=16))
         assert len(source.overview().leases) == 3
 
 
@@ -438,7 +439,7 @@ def parts_or_none(source):
 
 def refused(source):
     with pytest.raises(AllocationError):
-        source.acquire(claim(devices={NIC: 1}))
+        source.acquire(asked(devices={NIC: 1}))
 
 
 def test_a_plugin_that_hangs_stalls_nobody_else(folder, plugin):
@@ -451,7 +452,7 @@ def test_a_plugin_that_hangs_stalls_nobody_else(folder, plugin):
         thread = threading.Thread(target=refused, args=(source,))
         thread.start()
         eventually(lambda: ("Allocate", ("nic0",)) in plugin.calls or ("Allocate", ("nic1",)) in plugin.calls)
-        source.give_back(source.acquire(claim(cpus=16)).lease)
+        source.give_back(source.acquire(asked(cpus=16)).lease)
         plugin.die()
         thread.join(LONG)
         assert source.overview().leases == ()
@@ -459,7 +460,7 @@ def test_a_plugin_that_hangs_stalls_nobody_else(folder, plugin):
 
 def test_a_part_is_given(folder):
     with running_agent(folder, limits=Limits(cpus=4)):
-        grant = client(folder).acquire(claim(part=PartOf(1, 4), devices={leasing.GPU: 1}))
+        grant = client(folder).acquire(asked(part=PartOf(1, 4), devices={leasing.GPU: 1}))
         assert grant.lease.devices == {leasing.GPU: ("gpu1",)}
 
 
@@ -472,7 +473,7 @@ def test_many_clients_hold_nothing_twice(folder, durable):
             source = client(folder)
             for _ in range(20):
                 try:
-                    lease = source.acquire(claim(cpus=3), LONG).lease
+                    lease = source.acquire(asked(cpus=3), LONG).lease
                     held = [cpu for known in source.overview().leases for cpu in known.lease.cpus]
                     if len(held) != len(set(held)):
                         problems.append(held)
@@ -493,9 +494,9 @@ def test_beside_an_agent_whose_file_somebody_removes_nothing_is_given(folder, mo
     """The agent is asked, whose journal is still there; the file is made again."""
     monkeypatch.setattr("alignup.host.agent.agent._LOOK", 0.05)
     with running_agent(folder):
-        held = client(folder).acquire(claim(cpus=2)).lease
+        held = client(folder).acquire(asked(cpus=2)).lease
         (folder / "leases.json").unlink()
-        beside = FileSource(file_of(folder), lambda _: leasing.site()).acquire(claim(cpus=2)).lease
+        beside = FileSource(file_of(folder), lambda _: leasing.site()).acquire(asked(cpus=2)).lease
         assert {held.id, beside.id} == {known.lease.id for known in client(folder).overview().leases}
         assert not held.cpus & beside.cpus
         eventually((folder / "leases.json").exists)
@@ -509,7 +510,7 @@ def own_machine():
 
 @pytest.fixture
 def shown():
-    """What `show` of a claim is to be, and the file in memory that it writes."""
+    """What `show` of a request is to be, and the file in memory that it writes."""
     evidence = evidence_file()
     yield lambda *shown: show_evidence(evidence_of(*shown), evidence)
     os.close(evidence)
@@ -521,15 +522,15 @@ def test_what_users_have_from_their_own_files_is_the_agent_s_who_takes_their_pla
     site = own_machine()
     socket = folder / "agent.sock"
     files = FileSource(LeaseFile(folder / name, pytest.fail), lambda _: site, socket)
-    lease = files.acquire(claim(show=shown, cpus=2)).lease
+    lease = files.acquire(asked(show=shown, cpus=2)).lease
     with running_agent(folder, site, replaces_own_files=True):
         known = [one.lease for one in client(folder).overview().leases]
         assert known == ([msgspec.structs.replace(lease, uid=os.geteuid())] if "alignup" in name else [])
         if known:
-            others = client(folder).acquire(claim(cpus=2)).lease
+            others = client(folder).acquire(asked(cpus=2)).lease
             assert not others.cpus & lease.cpus
             client(folder).give_back(others)
-        assert files.acquire(claim(cpus=2)).agent == str(socket)
+        assert files.acquire(asked(cpus=2)).agent == str(socket)
         files.give_back(lease)
         assert lease.id not in {one.lease.id for one in client(folder).overview().leases}
         assert lease not in LeaseFile(folder / name, pytest.fail).read().leases
@@ -539,10 +540,10 @@ def test_who_waits_in_a_file_is_given_by_the_agent_that_takes_its_place(folder, 
     site = own_machine()
     state = folder / "alignup" / "leases.json"
     files = FileSource(LeaseFile(state, pytest.fail), lambda _: site, folder / "agent.sock")
-    before = files.acquire(claim(show=shown, cpus=16)).lease
+    before = files.acquire(asked(show=shown, cpus=16)).lease
     found = []
     with ThreadPoolExecutor() as pool:
-        pool.submit(lambda: found.append(files.acquire(claim(cpus=1), LONG)))
+        pool.submit(lambda: found.append(files.acquire(asked(cpus=1), LONG)))
         eventually(lambda: LeaseFile(state, pytest.fail).read().waiting)
         with running_agent(folder, site, replaces_own_files=True):
             eventually(lambda: client(folder).overview().waiting)
@@ -564,7 +565,7 @@ def test_a_lease_of_a_file_counts_only_if_no_agent_came_while_it_was_taken(folde
                 stack.enter_context(running_agent(folder, site, replaces_own_files=True))
             shown(*words)
 
-        grant = files.acquire(claim(show=show, cpus=2))
+        grant = files.acquire(asked(show=show, cpus=2))
         assert grant.agent == str(folder / "agent.sock")
         assert [one.lease for one in client(folder).overview().leases] == [grant.lease]
         assert LeaseFile(state, pytest.fail).read().leases == ()
@@ -580,10 +581,10 @@ def test_files_that_somebody_removes_are_made_again(folder, monkeypatch, caplog,
         show_evidence(evidence_of(*shown), evidence)
 
     with running_agent(folder):
-        client(folder).acquire(claim(show=show if is_shown else None, cpus=2))
+        client(folder).acquire(asked(show=show if is_shown else None, cpus=2))
         (folder / "leases.json").unlink()
         journal = (folder / "leases.json.journal").rename(folder / "j")
-        beside = FileSource(file_of(folder), lambda _: leasing.site()).acquire(claim(cpus=2, name="beside")).lease
+        beside = FileSource(file_of(folder), lambda _: leasing.site()).acquire(asked(cpus=2, name="beside")).lease
         journal.rename(folder / "leases.json.journal")
         eventually(lambda: "granted without the agent" in caplog.text)
         eventually(lambda: file_of(folder).agent())
@@ -612,7 +613,7 @@ def test_another_user_sees_and_takes_what_they_may(folder):
     folder.chmod(0o755)
     group = grp.getgrgid(nobody).gr_name
     with running_agent(folder, group=group, limits=Limits(cpus=4)):
-        own = client(folder).acquire(claim(cpus=2, name="roots")).lease
+        own = client(folder).acquire(asked(cpus=2, name="roots")).lease
         pid = os.fork()
         if pid == 0:
             status = 1
@@ -630,7 +631,7 @@ def test_another_user_sees_and_takes_what_they_may(folder):
 def what_nobody_may(folder, roots):
     """Return 0 if all is as it should be, else the number of what is not."""
     source = client(folder)
-    lease = source.acquire(claim(cpus=3, name="roots")).lease
+    lease = source.acquire(asked(cpus=3, name="roots")).lease
     shown = {known.lease.name: known.lease for known in source.overview().leases}
     if set(shown) != {"(user 0)", "roots"} or shown["(user 0)"].process.pid or lease.cpus & shown["(user 0)"].cpus:
         return 2
@@ -640,9 +641,9 @@ def what_nobody_may(folder, roots):
     with pytest.raises(AllocationError, match="no lease has the name"):
         source.release("roots", force=True)
     with pytest.raises(AllocationError, match="5 CPUs are more than the 4 that one user may have"):
-        source.acquire(claim(cpus=5))
+        source.acquire(asked(cpus=5))
     with pytest.raises(InputError, match="process 1 belongs to user 0, not to user 65534"):
-        source.acquire(claim(identify(1), cpus=1))
+        source.acquire(asked(identify(1), cpus=1))
     return 0
 
 
@@ -652,12 +653,12 @@ def test_a_failure_of_the_agent_is_one_requests_only(folder, monkeypatch, caplog
         with monkeypatch.context() as patched:
             patched.setattr(Ledger, "ask", lambda *_: 1 / 0)
             with pytest.raises(InputError, match="the agent failed: see its log"):
-                client(folder).acquire(claim(cpus=1), wait)
+                client(folder).acquire(asked(cpus=1), wait)
         assert "ZeroDivisionError" in caplog.text
-        client(folder).acquire(claim(cpus=16))
+        client(folder).acquire(asked(cpus=16))
 
 
 @pytest.mark.parametrize("wishes", [{"memory": 1 << 62}, {"cpus": 1 << 20}, {"devices": {leasing.GPU: 10**9}}])
 def test_what_is_far_too_much_is_refused(folder, wishes):
     with running_agent(folder), pytest.raises(AllocationError):
-        client(folder).acquire(claim(**wishes))
+        client(folder).acquire(asked(**wishes))

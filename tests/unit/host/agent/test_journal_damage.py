@@ -14,9 +14,10 @@ from alignup.errors import AllocationError, InputError
 from alignup.host.agent import journal as module
 from alignup.host.agent.journal import Began, line_of, read_entries, settled
 from alignup.host.leases.evidence import evidence_of
-from alignup.host.leases.ledger import Ledger, Limits
+from alignup.host.leases.ledger import Ledger
 from alignup.host.leases.record import Freed, Given, LeaseRecord, LeaseTable
-from alignup.host.leases.request import Claim, make_request
+from alignup.host.leases.request import LeaseRequest, make_request
+from alignup.host.leases.users import Limits
 from alignup.host.processes.identity import ProcessIdentity
 
 ENTRIES = 40
@@ -27,9 +28,9 @@ STATE = leasing.site().identity
 STATE_FILE = Path("/leases.json")
 
 
-def claim(chance, number, **wishes):
+def request_for(chance, number, **wishes):
     wishes = wishes or {"cpus": chance.randint(1, 4), "devices": {leasing.GPU: chance.randint(0, 1)}}
-    return Claim(make_request(**wishes), ME, command="a command", name="x", id=f"{number:016x}")
+    return LeaseRequest(make_request(**wishes), ME, command="a command", name="x", id=f"{number:016x}")
 
 
 @cache
@@ -51,7 +52,7 @@ def history(seed=1):
         if ids and chance.random() < 0.4:
             ledger.free(chance.choice(ids))
         else:
-            asked = claim(chance, number)
+            asked = request_for(chance, number)
             try:
                 ledger.keep(ledger.ask(asked).id)
             except AllocationError:
@@ -102,7 +103,7 @@ def restored(leases, lost):
     ledger.closed = lost or ""
     if lost:
         with pytest.raises(AllocationError, match="may have recorded a lease"):
-            ledger.ask(claim(Random(0), 1 << 40, cpus=1))
+            ledger.ask(request_for(Random(0), 1 << 40, cpus=1))
 
 
 @pytest.mark.usefixtures("fast")
@@ -192,9 +193,9 @@ def test_a_lease_that_was_given_back_is_not_missed():
 def test_what_a_later_lease_has_an_earlier_one_had_given_back():
     """Nothing is given twice: the line that said so cannot be read."""
     ledger = Ledger(leasing.site(), Limits(), os.geteuid())
-    first = ledger.keep(ledger.ask(claim(Random(0), 1, cpus=16)).id)
+    first = ledger.keep(ledger.ask(request_for(Random(0), 1, cpus=16)).id)
     ledger.free(first.id)
-    second = ledger.keep(ledger.ask(claim(Random(0), 2, cpus=16)).id)
+    second = ledger.keep(ledger.ask(request_for(Random(0), 2, cpus=16)).id)
     lines = [line_of(Began(1, LeaseTable(STATE))), *map(line_of, ledger.take_entries())]
     lines[2] = lines[2].replace(b"freed", b"freeX")
     table, words, lost = settled(read_entries(b"".join(lines), "j"), ())

@@ -20,7 +20,7 @@ from agents import client, eventually, running_agent
 from alignup.errors import AllocationError, InputError
 from alignup.host.agent import metrics as module
 from alignup.host.agent.metrics import serve_metrics
-from alignup.host.leases.request import Claim, make_request
+from alignup.host.leases.request import LeaseRequest, make_request
 from alignup.host.processes.identity import identify
 from fake_plugins import short_folder
 
@@ -31,8 +31,8 @@ def ends_soon(monkeypatch):
     monkeypatch.setattr(BaseServer.serve_forever, "__defaults__", (0.02,))
 
 
-def claim(**wishes):
-    return Claim(make_request(**wishes), identify(1), command="", name="x")
+def request_for(**wishes):
+    return LeaseRequest(make_request(**wishes), identify(1), command="", name="x")
 
 
 class UnixConnection(http.client.HTTPConnection):
@@ -60,9 +60,9 @@ def read(path):
 def test_what_is_free_and_held_and_decided():
     with short_folder() as folder, running_agent(folder, metrics=str(folder / "m.sock")):
         source = client(folder)
-        source.acquire(claim(cpus=3, memory="1Gi", devices={leasing.GPU: 1}), 1.0)
+        source.acquire(request_for(cpus=3, memory="1Gi", devices={leasing.GPU: 1}), 1.0)
         with pytest.raises(AllocationError):
-            source.acquire(claim(cpus=16))
+            source.acquire(request_for(cpus=16))
         found = read(folder / "m.sock")
     assert found["alignup_agent_free", "0", "cpu"] == 5
     assert found["alignup_agent_held", "0", "cpu"] == 3

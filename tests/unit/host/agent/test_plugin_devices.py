@@ -12,8 +12,9 @@ from alignup.errors import AllocationError
 from alignup.host.agent.service import PluginCalls, PluginDevices
 from alignup.host.device_plugins.answer import DeviceAnswer
 from alignup.host.device_plugins.connection import DevicePluginError
-from alignup.host.leases.ledger import Ledger, Limits
+from alignup.host.leases.ledger import Ledger
 from alignup.host.leases.request import Question
+from alignup.host.leases.users import Limits
 from alignup.machine.device_inventory import Device
 from alignup.machine.machine import Machine
 

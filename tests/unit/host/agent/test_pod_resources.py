@@ -13,7 +13,7 @@ import pytest
 import leasing
 from agents import client, running_agent
 from alignup.errors import InputError
-from alignup.host.leases.request import Claim, make_request
+from alignup.host.leases.request import LeaseRequest, make_request
 from alignup.host.processes.identity import identify
 from alignup.kubelet import pod_resources_pb2 as wire
 from alignup.kubelet.pod_resources import allocatable_from_wire, ask_kubelet, plain_answer, pods_from_wire
@@ -29,7 +29,7 @@ def socket():
     """Serve an agent with one lease; return the socket of its PodResources."""
     with short_folder() as folder, running_agent(folder, pod_resources=folder / "r" / "kubelet.sock"):
         request = make_request(cpus=3, memory="1Gi", devices={leasing.GPU: 2}, name="lease")
-        client(folder).acquire(Claim(request, identify(os.getpid()), command="", name="x"))
+        client(folder).acquire(LeaseRequest(request, identify(os.getpid()), command="", name="x"))
         yield folder / "r" / "kubelet.sock"
 
 

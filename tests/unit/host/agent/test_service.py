@@ -29,8 +29,9 @@ from alignup.host.leases.agent_messages import (
     Refused,
     Release,
 )
-from alignup.host.leases.ledger import Ledger, Limits
+from alignup.host.leases.ledger import Ledger
 from alignup.host.leases.request import Question
+from alignup.host.leases.users import Limits
 from alignup.host.processes.cgroups import Enclosures
 from alignup.host.processes.identity import identify
 from alignup.host.processes.watch import ProcessWatch

@@ -9,8 +9,9 @@ import msgspec
 import leasing
 from alignup.host.agent.service import shown
 from alignup.host.device_plugins.answer import DeviceAnswer
-from alignup.host.leases.ledger import Ledger, Limits
-from alignup.host.leases.request import Claim, make_request
+from alignup.host.leases.ledger import Ledger
+from alignup.host.leases.request import LeaseRequest, make_request
+from alignup.host.leases.users import Limits
 from alignup.host.processes.identity import Liveness, identify
 
 
@@ -27,7 +28,9 @@ def test_users_see_what_they_may():
     for lease_id, uid in (("a", 1000), ("b", 1001)):
         ledger.keep(
             ledger.ask(
-                Claim(make_request(cpus=2, name=lease_id), me(), command="secret", name="x", id=lease_id, uid=uid)
+                LeaseRequest(
+                    make_request(cpus=2, name=lease_id), me(), command="secret", name="x", id=lease_id, uid=uid
+                )
             ).id
         )
     own, other = (one.lease for one in shown(ledger, 1000, running).leases)
@@ -41,7 +44,9 @@ def test_nothing_of_a_lease_is_left_that_says_who_it_is():
     """Every field is either what is held, or is not shown."""
     ledger = Ledger(leasing.site(), Limits(), 500)
     ledger.ask(
-        Claim(make_request(cpus=2, name="secret"), me(), command="secret", name="x", keeper=me(), id="secret", uid=1000)
+        LeaseRequest(
+            make_request(cpus=2, name="secret"), me(), command="secret", name="x", keeper=me(), id="secret", uid=1000
+        )
     )
     ledger.keep("secret", DeviceAnswer({"TOKEN": "secret"}), "/secret")
     (other,) = shown(ledger, 1001, running).leases
@@ -54,6 +59,6 @@ def test_nothing_of_a_lease_is_left_that_says_who_it_is():
 def test_an_end_is_shown_to_whose_it_is():
     """Others see it until it is taken back."""
     ledger = Ledger(leasing.site(), Limits(), 500)
-    ledger.keep(ledger.ask(Claim(make_request(cpus=2), me(), command="", name="x", id="a", uid=1000)).id)
+    ledger.keep(ledger.ask(LeaseRequest(make_request(cpus=2), me(), command="", name="x", id="a", uid=1000)).id)
     states = [shown(ledger, uid, {"a": Liveness.GONE}.get).leases[0].state for uid in (0, 500, 1000, 1001)]
     assert states == ["gone"] * 3 + ["running"]

@@ -30,7 +30,7 @@ from alignup.host.leases.agent_messages import (
     frame,
 )
 from alignup.host.leases.record import MemoryShare
-from alignup.host.leases.request import Claim, PartOf, make_request
+from alignup.host.leases.request import LeaseRequest, PartOf, make_request
 from alignup.host.processes.identity import identify
 from fake_plugins import LONG, short_folder
 
@@ -74,8 +74,8 @@ def source(folder, tell=lambda _: None, patience=LONG):
     return AgentSource(folder / "a.sock", tell, patience)
 
 
-def claim(**wishes):
-    return Claim(make_request(**wishes), identify(os.getpid()), command="c", name="stem")
+def request_for(**wishes):
+    return LeaseRequest(make_request(**wishes), identify(os.getpid()), command="c", name="stem")
 
 
 def granted(name="one"):
@@ -83,7 +83,7 @@ def granted(name="one"):
 
 
 def test_everything_of_a_request_is_asked(folder):
-    wanted = claim(
+    wanted = request_for(
         memory="1Gi", devices={leasing.GPU: 2}, policy="restricted", name="n", part=PartOf(1, 4), kubelet_version="1.33"
     )
     with agent(folder, granted()) as asked:
@@ -100,14 +100,14 @@ def test_amounts_that_no_machine_has_are_refused(folder, nodes):
     """Memory would be bound to a billion nodes."""
     hostile = msgspec.structs.replace(granted(), memory_nodes=nodes)
     with agent(folder, hostile), pytest.raises(InputError, match="impossible"):
-        source(folder).acquire(claim(cpus=1))
+        source(folder).acquire(request_for(cpus=1))
 
 
 def test_impossible_memory_is_refused(folder):
     lease = leasing.record(memory=(MemoryShare(0, "memory", -1),))
     hostile = msgspec.structs.replace(granted(), lease=lease)
     with agent(folder, hostile), pytest.raises(InputError, match="impossible"):
-        source(folder).acquire(claim(cpus=1))
+        source(folder).acquire(request_for(cpus=1))
 
 
 @pytest.mark.parametrize(
@@ -119,14 +119,14 @@ def test_a_grant_says_whose_agent_gave_it(folder, monkeypatch, server, is_own, i
     monkeypatch.setattr(module, "peer", lambda _: (1, server))
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with agent(folder, lies):
-        grant = AgentSource(folder / "a.sock", lambda _: None, is_named=True).acquire(claim(cpus=1))
+        grant = AgentSource(folder / "a.sock", lambda _: None, is_named=True).acquire(request_for(cpus=1))
     assert (grant.is_own, grant.is_trusted, grant.agent) == (is_own, is_trusted, str(folder / "a.sock"))
 
 
 @pytest.mark.parametrize(("wait", "sent"), [(None, 0.0), (0.0, 0.0), (math.inf, -1.0)])
 def test_patience_is_told(folder, wait, sent):
     with agent(folder, granted()) as asked:
-        source(folder).acquire(claim(cpus=1), wait)
+        source(folder).acquire(request_for(cpus=1), wait)
     assert (asked[0].wait, asked[0].kubelet_version) == (sent, "")
 
 
@@ -134,7 +134,7 @@ def test_the_same_request_is_sent_again_when_the_agent_goes_away(folder):
     """An agent that was killed may have made the lease before, and gives the same again."""
     said = []
     with agent(folder, b"", frame(granted())[:9], granted()) as asked:
-        source(folder, said.append).acquire(claim(cpus=1))
+        source(folder, said.append).acquire(request_for(cpus=1))
     assert len(asked) == 3
     assert len({ask.id for ask in asked}) == 1
     assert said == [f"waiting for the agent at {folder}/a.sock, which does not answer"]
@@ -184,7 +184,7 @@ def test_an_agent_that_others_wait_for_too_is_asked_again(folder):
     with stopped_agent(folder, 0), socket.socket(socket.AF_UNIX) as first:
         first.connect(str(folder / "a.sock"))
         with pytest.raises(InputError, match="does not answer"):
-            source(folder, said.append, 0.1).acquire(claim(cpus=1))
+            source(folder, said.append, 0.1).acquire(request_for(cpus=1))
     assert len(said) == 1
 
 
@@ -205,13 +205,13 @@ def test_silence_is_explained_at_a_terminal(folder, monkeypatch, is_terminal):
     with stopped_agent(folder):
         for _ in range(2):
             with pytest.raises(InputError, match=r"did not answer within 0\.1 s"):
-                one.acquire(claim(cpus=1))
+                one.acquire(request_for(cpus=1))
     assert said == [f"waiting for the agent at {folder}/a.sock to answer"] * is_terminal
 
 
 def test_time_to_wait_has_no_upper_bound(folder):
     with agent(folder, granted()) as asked:
-        source(folder).acquire(claim(cpus=1), 1e12)
+        source(folder).acquire(request_for(cpus=1), 1e12)
     assert asked[0].wait == 1e12
 
 
@@ -226,17 +226,17 @@ def test_an_answer_that_never_comes_is_given_up(folder, monkeypatch):
         with pytest.raises(InputError, match=r"did not answer within 0\.1 s"):
             source(folder)._ask(module.messages.List(), Leases, 0.1)
         with pytest.raises(InputError, match=r"did not answer within 0\.15 s"):
-            source(folder).acquire(claim(cpus=1), 0.05)
+            source(folder).acquire(request_for(cpus=1), 0.05)
 
 
 def test_refusals_and_failures_are_raised(folder):
     with agent(folder, Refused("no", "TopologyAffinityError"), Refused("no"), Failed("never")):
         for reason in ("TopologyAffinityError", "UnexpectedAdmissionError"):
             with pytest.raises(AllocationError, match="no") as caught:
-                source(folder).acquire(claim(cpus=1))
+                source(folder).acquire(request_for(cpus=1))
             assert caught.value.reason == reason
         with pytest.raises(InputError, match="never"):
-            source(folder).acquire(claim(cpus=1))
+            source(folder).acquire(request_for(cpus=1))
 
 
 @pytest.mark.parametrize(

@@ -190,7 +190,7 @@ def seen(monkeypatch):
     monkeypatch.setattr(os, "_exit", leave)
     monkeypatch.setattr(os, "execvpe", execute)
     monkeypatch.setattr(module, "_say", lambda sentence: events.append(("say", sentence)))
-    monkeypatch.setattr("alignup.host.leases.binding.bind_cpus", lambda cpus: events.append(("cpus", str(cpus))))
+    monkeypatch.setattr("alignup.host.processes.binding.bind_cpus", lambda cpus: events.append(("cpus", str(cpus))))
     return events
 
 
@@ -202,7 +202,8 @@ def execute(start, words=("c", "x")):
 def test_binding_comes_before_the_execution(seen, monkeypatch):
     """CPUs, then memory."""
     monkeypatch.setattr(
-        "alignup.host.leases.binding.bind_memory", lambda nodes, *, strict: seen.append(("memory", nodes, strict)) or ""
+        "alignup.host.processes.binding.bind_memory",
+        lambda nodes, *, strict: seen.append(("memory", nodes, strict)) or "",
     )
     execute(Start({"NEW": b"n"}, "0-1", (0,), strict=True))
     assert seen == [("cpus", "0-1"), ("memory", (0,), True), ("execute", "c", ["c", "x"], "n")]
@@ -210,7 +211,7 @@ def test_binding_comes_before_the_execution(seen, monkeypatch):
 
 def test_memory_that_cannot_be_bound_is_said_once(seen, monkeypatch):
     """And the command runs."""
-    monkeypatch.setattr("alignup.host.leases.binding.bind_memory", lambda _nodes, *, strict: f"not bound {strict}")
+    monkeypatch.setattr("alignup.host.processes.binding.bind_memory", lambda _nodes, *, strict: f"not bound {strict}")
     execute(Start({}, "3", (0,)))
     assert seen[1:] == [("say", "not bound False; going on with CPUs 3"), ("execute", "c", ["c", "x"], None)]
 
@@ -221,7 +222,7 @@ def test_cpus_that_cannot_be_bound_are_a_refusal(seen, monkeypatch):
     def refused(_cpus):
         raise AllocationError("no")
 
-    monkeypatch.setattr("alignup.host.leases.binding.bind_cpus", refused)
+    monkeypatch.setattr("alignup.host.processes.binding.bind_cpus", refused)
     execute(Start({}, "3"))
     assert seen == [("say", "refused: no"), ("exit", 125)]
 

@@ -13,8 +13,9 @@ import leasing
 from alignup.claims.read import resources_of
 from alignup.errors import AllocationError, InputError
 from alignup.host.leases.lease_node import cut
-from alignup.host.leases.ledger import Ledger, Limits
-from alignup.host.leases.request import Claim, PartOf, make_request
+from alignup.host.leases.ledger import Ledger
+from alignup.host.leases.request import LeaseRequest, PartOf, make_request
+from alignup.host.leases.users import Limits
 from alignup.host.processes.identity import identify
 from claims_cases import DRIVER, claim_named, class_of, slice_of, template
 from strategies import seeds
@@ -31,7 +32,7 @@ def site(nodes=(1, 0, 1, 0)):
 
 def asked(lease_id, **wishes):
     wishes = {"policy": "single-numa-node", **wishes}
-    return Claim(make_request(**wishes), ME, command="a command", name="made-up", id=lease_id, uid=OWNER)
+    return LeaseRequest(make_request(**wishes), ME, command="a command", name="made-up", id=lease_id, uid=OWNER)
 
 
 def keep(books, lease_id, **wishes):
@@ -58,7 +59,7 @@ def test_a_claim_can_be_had_several_times_beside_other_claims_and_devices():
 
 def test_a_request_that_is_refused_for_its_claims_leaves_no_numa_node_to_others():
     """Its memory was set aside before, on one of two NUMA nodes that are used together."""
-    books = Ledger(replace(site((0, 1, 0)), machine=leasing.machine(nodes=3)), Limits(), OWNER)
+    books = Ledger(replace(site((0, 1, 0)), machine=leasing.machine(nodes=3), as_kubelet=True), Limits(), OWNER)
     keep(books, "claim", policy="restricted", devices={TWO: 1})
     assert keep(books, "wide", policy="best-effort", cpus=9, memory="1Gi").numa_nodes == (0, 1)
     with pytest.raises(AllocationError, match="cannot allocate all claims"):

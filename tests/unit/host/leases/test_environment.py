@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 import leasing
 from alignup.errors import InputError
 from alignup.host.device_plugins.answer import DeviceAnswer, Mount
-from alignup.host.leases.environment import cuda_variables, device_variable, lease_variables, variables
+from alignup.host.leases.agent_messages import Grant
 from alignup.host.leases.evidence import Evidence
 from alignup.host.leases.record import MemoryShare, lease_decoder
+from alignup.host.parts.part import device_variable, variables, visible_variables
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.machine import PciDevice
 
 
+def lease_variables(lease, cuda, *, is_own=True):
+    return Grant(lease, leasing.site().identity, "/s.json", (), is_here=True, cuda=cuda, is_own=is_own).environment()
+
+
 def told(site, **fields):
     fields = {"cpus": CPUSet(), "numa_nodes": (), "memory": 0, "devices": {}, **fields}
-    return {**variables(**fields), **cuda_variables(fields["devices"], site.inventory, site.machine)}
+    return {**variables(**fields), **visible_variables(fields["devices"], site.inventory, site.machine)}
 
 
 def test_all_that_is_had_is_told_and_nothing_else():
@@ -81,7 +85,7 @@ def test_a_gpu_that_cuda_has_no_number_for_is_an_error():
 def test_a_command_is_told_its_name_its_file_and_what_it_has():
     """And carries the lease with it."""
     lease = leasing.record("n", cpus=CPUSet([0]), memory=(MemoryShare(1, "memory", 5),))
-    found = lease_variables(lease, leasing.site().identity, Path("/s.json"), {"CUDA_VISIBLE_DEVICES": "0"})
+    found = lease_variables(lease, {"CUDA_VISIBLE_DEVICES": "0"})
     evidence = lease_decoder(Evidence).decode(found.pop("ALIGNUP_LEASE"))
     assert (evidence.lease, evidence.state) == (lease, "/s.json")
     assert found == {
@@ -97,7 +101,7 @@ def test_what_device_plugins_answered_reaches_the_command():
     """But the names that are alignup's own stay its own."""
     answer = DeviceAnswer({"A": "1", "ALIGNUP_NAME": "theirs"}, (Mount("/c", "/h"),), (), {}, ("v.com/gpu=0",))
     lease = leasing.record("n", answer=answer)
-    found = lease_variables(lease, leasing.site().identity, Path("/s.json"), {})
+    found = lease_variables(lease, {})
     assert (found["A"], found["ALIGNUP_NAME"]) == ("1", "n")
     assert found["ALIGNUP_CDI_DEVICES"] == "v.com/gpu=0"
     assert json.loads(found["ALIGNUP_DEVICE_ANSWER"]) == {
@@ -116,10 +120,10 @@ def test_an_answer_of_another_user_sets_no_variable_of_the_loader():
     answer = DeviceAnswer(dict.fromkeys([*hostile, "NVIDIA_VISIBLE_DEVICES"], "/evil"))
     lease = leasing.record("n", answer=answer)
     cuda = dict.fromkeys([*hostile, "CUDA_VISIBLE_DEVICES"], "/evil")
-    found = lease_variables(lease, leasing.site().identity, Path("/s.json"), cuda, is_own=False)
+    found = lease_variables(lease, cuda, is_own=False)
     assert {name for name, value in found.items() if value == "/evil"} == {
         "NVIDIA_VISIBLE_DEVICES",
         "CUDA_VISIBLE_DEVICES",
     }
-    own = lease_variables(lease, leasing.site().identity, Path("/s.json"), cuda)
+    own = lease_variables(lease, cuda)
     assert {name for name, value in own.items() if value == "/evil"} >= hostile

@@ -93,7 +93,7 @@ def test_a_damaged_file_does_not_lose_it(state):
 
 def test_memory_that_cannot_be_bound_is_a_warning(state, monkeypatch):
     """CPUs are bound all the same."""
-    monkeypatch.setattr("alignup.host.leases.binding._set_memory_policy", lambda _mode, _mask: 1)
+    monkeypatch.setattr("alignup.host.processes.binding._set_memory_policy", lambda _mode, _mask: 1)
     with pytest.warns(RuntimeWarning, match="operation not permitted; going on with CPUs"):
         alignup.lease(cpus=1, state=state).release()
 
@@ -105,7 +105,7 @@ def test_a_lease_that_cannot_be_bound_is_given_back(state, monkeypatch):
     def refused(_cpus):
         raise AllocationError("no")
 
-    monkeypatch.setattr("alignup.host.leases.binding.bind_cpus", refused)
+    monkeypatch.setattr("alignup.host.processes.binding.bind_cpus", refused)
     with pytest.raises(AllocationError, match="no"):
         alignup.lease(cpus=1, state=state)
     assert leases(state) == ()

@@ -16,9 +16,10 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 import leasing
 from alignup.errors import AllocationError, InputError
 from alignup.host.device_plugins.answer import DeviceAnswer
-from alignup.host.leases.ledger import Ledger, Limits
+from alignup.host.leases.ledger import Ledger
 from alignup.host.leases.record import Freed, Given, Joined, Left
-from alignup.host.leases.request import Claim, PartOf, Question, make_request
+from alignup.host.leases.request import LeaseRequest, PartOf, Question, make_request
+from alignup.host.leases.users import Limits
 from alignup.host.processes.identity import identify
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device
@@ -32,7 +33,7 @@ NICS = [Device(f"nic{i}", (i % 2,)) for i in range(4)]
 
 
 def asked(lease_id="a", uid=ANN, **wishes):
-    return Claim(make_request(**wishes), ME, command="a command", name="made-up", id=lease_id, uid=uid)
+    return LeaseRequest(make_request(**wishes), ME, command="a command", name="made-up", id=lease_id, uid=uid)
 
 
 def ledger(limits=None, **options):
@@ -232,7 +233,7 @@ def test_leases_of_a_file_are_the_owners():
     books = ledger()
     books.restore([leasing.record("old")])
     (lease,) = books.leases.values()
-    assert books.owner_of(lease) == OWNER
+    assert books.users.owner_of(lease) == OWNER
     assert books.named("old", OWNER) == lease
     assert books.free(lease.id) == lease
 
@@ -292,7 +293,7 @@ class AsWithoutAnAgent(RuleBasedStateMachine):
             lambda: Placer(self.site, request).place(ME, lease_id, "", tuple(self.ledger.leases.values()))
         )
         lease, refusal = answer_of(
-            lambda: self.ledger.ask(Claim(request, ME, command="", name=lease_id, id=lease_id, uid=0))
+            lambda: self.ledger.ask(LeaseRequest(request, ME, command="", name=lease_id, id=lease_id, uid=0))
         )
         assert refusal == why
         if lease is None:
@@ -334,13 +335,13 @@ class WithPluginsAndAQueue(RuleBasedStateMachine):
         self.number = 0
         self.ledger.update(NIC, NICS, has_preferences=False)
 
-    def trial(self, claim):
+    def trial(self, request):
         try:
-            found = self.ledger.ask(claim)
+            found = self.ledger.ask(request)
         except (AllocationError, InputError):
             return False
-        self.given[claim.id] = self.ledger.keep(found.id)
-        self.waiting.pop(claim.id, None)
+        self.given[request.id] = self.ledger.keep(found.id)
+        self.waiting.pop(request.id, None)
         return True
 
     @rule(
@@ -351,12 +352,12 @@ class WithPluginsAndAQueue(RuleBasedStateMachine):
     )
     def ask(self, cpus, memory, nics, waits):
         self.number += 1
-        claim = asked(f"{self.number:016}", cpus=cpus, memory=memory, devices={NIC: nics} if nics else {})
-        claim = replace(claim, holder=msgspec.structs.replace(ME, pid=70_000 + self.number))
-        if not self.trial(claim) and waits:
+        request = asked(f"{self.number:016}", cpus=cpus, memory=memory, devices={NIC: nics} if nics else {})
+        request = replace(request, holder=msgspec.structs.replace(ME, pid=70_000 + self.number))
+        if not self.trial(request) and waits:
             with suppress(AllocationError, InputError):
-                self.ledger.join(claim)
-                self.waiting[claim.id] = claim
+                self.ledger.join(request)
+                self.waiting[request.id] = request
 
     @rule(healthy=st.dictionaries(st.sampled_from([nic.id for nic in NICS]), st.booleans()))
     def report(self, healthy):
@@ -397,9 +398,9 @@ TestWithPluginsAndAQueue.settings = settings(examples(100), stateful_step_count=
 
 
 def waiting_for(books, lease_id, *, above=(), uid=ANN, **wishes):
-    claim = replace(asked(lease_id, uid, **wishes), ancestors=tuple((one.pid, one.start_time) for one in above))
-    books.join(claim)
-    return claim
+    request = replace(asked(lease_id, uid, **wishes), ancestors=tuple((one.pid, one.start_time) for one in above))
+    books.join(request)
+    return request
 
 
 def held_by(books, lease_id, process, uid=ANN, **wishes):
@@ -477,7 +478,7 @@ def test_what_was_set_aside_is_free_again_if_it_cannot_be_judged_who_may_pass(mo
     def fails(*_):
         raise AllocationError("made to fail")
 
-    monkeypatch.setattr("alignup.host.leases.wait_queue.PassingRules.delays", fails)
+    monkeypatch.setattr("alignup.host.leases.wait_queue.Queue.delays", fails)
     with pytest.raises(AllocationError, match="made to fail"):
         books.ask(asked("c", BOB, cpus=6))
     assert list(books.leases) == ["a"]
@@ -525,7 +526,7 @@ def test_users_hear_nothing_of_other_users_names():
     """Neither where a part is in use nor where memory is."""
     books = ledger()
     keep(books, "a", BOB, part=PartOf(0, 4), memory="9Gi", name="secret")
-    for wishes in ({"part": PartOf(0, 4)}, {"memory": "20Gi", "policy": "restricted"}, {"cpus": 15}):
+    for wishes in ({"part": PartOf(0, 4)}, {"memory": "24Gi", "policy": "restricted"}, {"cpus": 15}):
         with pytest.raises(AllocationError) as refused:
             books.ask(asked("b", **wishes))
         assert "secret" not in str(refused.value)

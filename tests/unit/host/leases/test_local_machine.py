@@ -11,7 +11,8 @@ import pytest
 import leasing
 from alignup.errors import InputError
 from alignup.host.leases import local_machine as module
-from alignup.host.leases.local_machine import fingerprint, load_site, reachable
+from alignup.host.leases.local_machine import fingerprint, load_site
+from alignup.host.leases.record import MemoryShare
 from alignup.machine import nvidia
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device
@@ -29,28 +30,6 @@ def test_the_machine_at_hand_is_cut_to_what_may_be_used():
         os.sched_setaffinity(0, before)
     assert site.is_here
     assert list(CPUSet.from_int(site.machine.cpus)) == [min(before)]
-
-
-def test_cpus_and_memory_out_of_reach_are_cut():
-    """Nodes stay, so that masks mean the same."""
-    machine = leasing.machine()
-
-    cut = reachable(machine, 0b10011, 0b10)
-
-    assert [[core.cpus for core in node.cores] for node in cut.numa_nodes] == [[(0,), (1,)], [(4,)]]
-    assert [node.memory for node in cut.numa_nodes] == [0, 16 * leasing.GI]
-    assert reachable(machine, -1, -1) is machine
-    with pytest.raises(InputError, match="may use CPUs 99 only"):
-        reachable(machine, 1 << 99, -1)
-
-
-def test_the_kernel_may_not_tell_about_memory(tmp_path):
-    """Then all of it counts as allowed."""
-    (tmp_path / "status").write_text("Name:\tx\nMems_allowed_list:\t0,2-3\n")
-    assert module._allowed_memory_nodes(str(tmp_path / "status")) == 0b1101
-    (tmp_path / "status").write_text("Name:\tx\n")
-    assert module._allowed_memory_nodes(str(tmp_path / "status")) == -1
-    assert module._allowed_memory_nodes(str(tmp_path / "none")) == -1
 
 
 def test_a_catalog_machine_brings_its_devices():
@@ -146,3 +125,33 @@ def test_a_file_is_a_machine(tmp_path):
     path = tmp_path / "m.json"
     path.write_text(json.dumps(leasing.machine().to_dict()))
     assert load_site(str(path)).machine == leasing.machine()
+
+
+SHARES = (MemoryShare(0, "memory", 0), MemoryShare(1, "memory", 5))
+
+
+@pytest.mark.parametrize(
+    ("policy", "strict"), [("none", False), ("best-effort", False), ("restricted", True), ("single-numa-node", True)]
+)
+def test_strict_policies_bind_strictly(policy, strict):
+    """Others prefer."""
+    assert leasing.record(policy=policy).is_strict is strict
+
+
+@pytest.mark.parametrize(
+    ("fields", "nodes"),
+    [
+        ({"cpus": CPUSet.parse("0"), "memory": SHARES, "policy": "none"}, (1,)),
+        ({"cpus": CPUSet.parse("0,4"), "policy": "restricted"}, (0, 1)),
+        ({"cpus": CPUSet.parse("0,4"), "policy": "none"}, ()),
+        ({}, ()),
+    ],
+)
+def test_memory_follows_what_was_asked_for_and_else_the_cpus(fields, nodes):
+    """Under policy none it follows nothing."""
+    assert leasing.site().memory_nodes(leasing.record(**fields)) == nodes
+
+
+def test_nodes_without_memory_are_not_bound_to():
+    """The kernel would refuse."""
+    assert leasing.site(leasing.machine(memory=0)).memory_nodes(leasing.record(cpus=CPUSet([0]))) == ()

@@ -65,7 +65,7 @@ def test_devices_alone_say_which_nodes_they_are_near_to():
         ({"cpus": 9, "policy": "single-numa-node"}, "policy single-numa-node: "),
         ({"cpus": 4, "devices": {leasing.GPU: 2}, "policy": "restricted"}, ""),
         ({"devices": {leasing.GPU: 5}}, "5 asked, 4 free"),
-        ({"memory": "40Gi"}, "memory 40Gi asked"),
+        ({"memory": "40Gi"}, "too little memory is free: 40Gi asked, free on NUMA node 0: 16Gi, 1: 16Gi"),
     ],
 )
 def test_a_refusal_says_why_and_who_has_it(wishes, why):
@@ -149,8 +149,12 @@ def test_a_part_of_which_somebody_has_something_is_refused():
     with pytest.raises(AllocationError, match=r"nvidia.com/gpu gpu0 in use by 'new'"):
         place(part(0, devices={leasing.GPU: 1}), [held])
     held = place(make_request(memory="10Gi"))
-    with pytest.raises(AllocationError, match="memory"):
-        place(part(0, memory="10Gi"), [held])
+    with pytest.raises(AllocationError, match=r"is free on the NUMA nodes of its CPUs \(0\), and policy"):
+        place(part(0, memory="10Gi", policy="restricted"), [held])
+    assert [(one.numa_node, one.size) for one in place(part(0, memory="10Gi"), [held]).memory] == [
+        (0, 6 * GI),
+        (1, 4 * GI),
+    ]
 
 
 def test_parts_that_cannot_be_are_refused():

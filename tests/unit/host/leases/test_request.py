@@ -95,7 +95,7 @@ def test_other_texts_are_no_parts(text):
 
 def test_without_a_launcher_there_is_no_automatic_part():
     """Half an environment is none."""
-    with pytest.raises(InputError, match="LOCAL_RANK and LOCAL_WORLD_SIZE"):
+    with pytest.raises(InputError, match="LOCAL_RANK with LOCAL_WORLD_SIZE"):
         parse_part("auto", {"LOCAL_RANK": "1"})
 
 

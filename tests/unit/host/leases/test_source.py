@@ -16,10 +16,10 @@ import pytest
 import leasing
 from alignup.errors import AllocationError
 from alignup.host.leases.file import LeaseFile
-from alignup.host.leases.local_machine import reachable
 from alignup.host.leases.record import Waiter
-from alignup.host.leases.request import Claim, make_request
-from alignup.host.leases.source import acquire, give_back
+from alignup.host.leases.request import LeaseRequest, make_request
+from alignup.host.leases.source import FileSource
+from alignup.host.parts.usable import reachable
 from alignup.host.processes.identity import identify
 
 
@@ -37,9 +37,13 @@ def other():
     process.wait()
 
 
-def get(file, request, wait=None, where=None, process=None, **fields):
-    claim = Claim(request, process or identify(os.getpid()), **{"command": "c", "name": "n", **fields})
-    return acquire(file, where or leasing.site(), claim, wait)
+def get(file, wanted, wait=None, where=None, process=None, **fields):
+    request = LeaseRequest(wanted, process or identify(os.getpid()), **{"command": "c", "name": "n", **fields})
+    return FileSource(file, lambda _: where or leasing.site()).acquire(request, wait).lease
+
+
+def give_back(file, lease):
+    FileSource(file, pytest.fail).give_back(lease)
 
 
 def test_a_lease_is_in_the_file_until_it_is_given_back(file):

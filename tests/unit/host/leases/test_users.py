@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 import leasing
 from alignup.errors import AllocationError
-from alignup.host.leases.ledger import Limits, Users
 from alignup.host.leases.record import MemoryShare
+from alignup.host.leases.users import Limits, Users
 from alignup.machine.cpuset import CPUSet
 
 NIC = "example.com/nic"
+OWNER = 500
 LEASES = st.fixed_dictionaries(
     {
         "cpus": st.frozensets(st.integers(0, 9)).map(CPUSet),
@@ -32,7 +33,7 @@ def lease(name="one", **fields):
 @given(st.lists(st.tuples(st.sampled_from(["add", "remove"]), st.integers(1, 2), st.integers(0, 4), LEASES)))
 def test_what_is_counted_is_what_is_held(steps):
     """A lease that is written down again, with the answer of its plugins, counts once."""
-    users, model = Users(Limits()), {1: {}, 2: {}}
+    users, model = Users(Limits(), OWNER), {1: {}, 2: {}}
     for step, uid, number, fields in steps:
         name = f"{uid}-{number}"
         known = model[uid].get(name)
@@ -70,7 +71,7 @@ ONE = {"cpus": CPUSet([0, 1]), "memory": (MemoryShare(0, "memory", GI),), "devic
 )
 def test_a_lease_that_would_be_too_much_is_refused(limits, words):
     """By what the user holds with it; never root's, and not alone."""
-    users = Users(Limits(**limits))
+    users = Users(Limits(**limits), OWNER)
     for uid in (0, 1000):
         users.add(uid, lease("one", **ONE))
     more = lease("two", **ONE)
@@ -80,7 +81,7 @@ def test_a_lease_that_would_be_too_much_is_refused(limits, words):
 
 def test_a_user_waits_for_some_leases_only():
     """The same one counts once; root may wait for any number."""
-    users = Users(Limits(waiting=1))
+    users = Users(Limits(waiting=1), OWNER)
     for uid in (0, 1000):
         users.join(uid, "a")
         users.join(uid, "a")
@@ -94,11 +95,11 @@ def test_a_user_waits_for_some_leases_only():
 
 def test_who_holds_nothing_is_forgotten():
     """Users come and go for as long as the agent runs."""
-    users = Users(Limits())
+    users = Users(Limits(), OWNER)
     users.add(1000, lease())
     users.join(1000, "a")
     users.remove(1000, lease())
     assert users.of(1000).waiting == {"a"}
     users.leave(1000, "a")
     assert users._holdings == {}
-    assert users.of(1000) == Users(Limits()).of(1000)
+    assert users.of(1000) == Users(Limits(), OWNER).of(1000)

@@ -7,11 +7,16 @@ import os
 from hypothesis import given
 from hypothesis import strategies as st
 
+import leasing
 from alignup.host.leases.record import Waiter
-from alignup.host.leases.wait_queue import Queue
+from alignup.host.leases.users import Limits, Users
+from alignup.host.leases.wait_queue import Queue, Snapshot
 from alignup.host.processes.identity import identify
+from alignup.kubernetes.versions import NEWEST
 
 ME = identify(os.getpid())
+NOW = Snapshot(leasing.site(), NEWEST, {}, Users(Limits(), 0), 0)
+"""Nobody has anything; of waiters whose requests are not known, all block others."""
 
 
 @given(st.lists(st.tuples(st.sampled_from("jl"), st.integers(0, 6), st.sets(st.sampled_from("xyz")))))
@@ -31,7 +36,7 @@ def test_the_line_is_as_one_would_write_it(steps):
         for one in (*model, Waiter("new", ME, tuple(sorted(kinds)))):
             before = model[: model.index(one)] if one in model else model
             firsts = [next((other for other in before if kind in other.kinds), None) for kind in one.kinds]
-            assert line.ahead_of(one) == list({first.id: first for first in firsts if first}.values())
+            assert line.ahead_of(one, NOW) == list({first.id: first for first in firsts if first}.values())
         assert len(line) == len(model)
         assert all(one.id in line for one in model)
 
@@ -40,13 +45,14 @@ def test_who_asks_for_nothing_waits_for_nobody():
     line = Queue()
     line.join(Waiter("1", ME, ("cpu",)))
     line.join(Waiter("2", ME, ()))
-    assert line.ahead_of(Waiter("2", ME, ())) == []
-    assert [one.id for one in line.ahead_of(Waiter("3", ME, ("cpu",)))] == ["1"]
+    assert line.ahead_of(Waiter("2", ME, ()), NOW) == []
+    assert [one.id for one in line.ahead_of(Waiter("3", ME, ("cpu",)), NOW)] == ["1"]
     assert line.leave("3") is None
 
 
-def test_who_blocks_nobody_is_not_ahead():
+def test_who_blocks_nobody_is_not_ahead(monkeypatch):
+    monkeypatch.setattr(Queue, "blocks", lambda _, one, now: one.id != "1" and now is NOW)
     line = Queue()
     for name in "123":
         line.join(Waiter(name, ME, ("cpu",)))
-    assert [one.id for one in line.ahead_of(Waiter("4", ME, ("cpu",)), lambda one: one.id != "1")] == ["2"]
+    assert [one.id for one in line.ahead_of(Waiter("4", ME, ("cpu",)), NOW)] == ["2"]

@@ -19,7 +19,7 @@ import pytest
 from agents import LONG, client, eventually, running_agent
 from alignup.errors import InputError
 from alignup.host.leases.agent_messages import Ask, Failed, decode_reply, frame
-from alignup.host.leases.request import Claim, make_request
+from alignup.host.leases.request import LeaseRequest, make_request
 from alignup.host.processes import callers as module
 from alignup.host.processes.callers import Caller, descendant
 from alignup.host.processes.identity import identify
@@ -345,9 +345,9 @@ def test_an_agent_in_a_container_does_not_see_who_is_outside(folder):
     with container(
         *(sys.executable, "-m", "alignup", *words, "--socket", str(folder / "agent.sock")), stderr=subprocess.DEVNULL
     ):
-        claim = Claim(make_request(cpus=1), identify(os.getpid()), command="", name="x")
+        request = LeaseRequest(make_request(cpus=1), identify(os.getpid()), command="", name="x")
         with pytest.raises(InputError, match=r"got pid \d+ of another container or host"):
-            client(folder).acquire(claim)
+            client(folder).acquire(request)
 
 
 def test_another_host_is_not_seen(folder):

@@ -17,7 +17,7 @@ from alignup.host.agent.journal import read_entries
 from alignup.host.agent.ownership import Ownership
 from alignup.host.leases.evidence import living
 from alignup.host.leases.file import LeaseFile
-from alignup.host.leases.request import Claim, make_request
+from alignup.host.leases.request import LeaseRequest, make_request
 from alignup.host.processes.identity import identify
 from fake_plugins import short_folder
 from real_cgroups import made_cgroup, members
@@ -59,15 +59,15 @@ class Command:
         )
         self.keeper = subprocess.Popen(["sleep", "600"])  # noqa: S607  # a test
         try:
-            self.lease = client(folder).acquire(self.claim(**wishes)).lease
+            self.lease = client(folder).acquire(self.request_for(**wishes)).lease
         except BaseException:
             self.kill()
             raise
 
-    def claim(self, **wishes):
+    def request_for(self, **wishes):
         """Return what it asks for."""
         process, keeper = identify(self.process.pid), identify(self.keeper.pid)
-        return Claim(make_request(**wishes), process, command="c", name="made-up", keeper=keeper)
+        return LeaseRequest(make_request(**wishes), process, command="c", name="made-up", keeper=keeper)
 
     def daemon(self):
         """Let it start one; return its process id."""
@@ -103,7 +103,7 @@ def test_a_daemon_keeps_the_lease_and_nothing_else_does(folder, base):
         # the process between the command and the daemon is about to end
         eventually(lambda: members(cgroup) == [daemon])
         with pytest.raises(AllocationError):
-            source.acquire(Claim(make_request(cpus=1), identify(os.getpid()), command="", name="x"))
+            source.acquire(LeaseRequest(make_request(cpus=1), identify(os.getpid()), command="", name="x"))
         (known,) = source.overview().leases
         assert (known.lease.id, known.state) == (first.lease.id, "running")
         with pytest.raises(AllocationError, match="which is running; --force frees it"):
@@ -147,8 +147,8 @@ def test_a_lease_that_is_freed_by_force_leaves_the_command_alone(folder, base):
 
 def test_a_process_that_asks_for_itself_stays_where_it_is(folder, base):
     with running_agent(folder, cgroup=base):
-        claim = Claim(make_request(cpus=1), identify(os.getpid()), command="", name="x")
-        assert client(folder).acquire(claim).lease.cgroup == ""
+        request = LeaseRequest(make_request(cpus=1), identify(os.getpid()), command="", name="x")
+        assert client(folder).acquire(request).lease.cgroup == ""
         assert list(base.glob("alignup-*")) == []
 
 
@@ -162,7 +162,7 @@ def test_a_refused_command_leaves_no_cgroup(folder, base):
 def test_who_waits_gets_a_cgroup_too(folder, base):
     with running_agent(folder, cgroup=base), command(folder, cpus=16) as first, command(folder) as second:
         first.kill()
-        lease = client(folder).acquire(second.claim(cpus=16), LONG).lease
+        lease = client(folder).acquire(second.request_for(cpus=16), LONG).lease
         assert members(lease.cgroup) == [second.process.pid]
 
 

@@ -53,6 +53,24 @@ def test_answers_are_upper_bounds():
     assert not answer.exact[0]
 
 
+@pytest.mark.parametrize(("later", "admitted", "exact"), [(1, True, False), (2, False, True)])
+def test_devices_of_one_container_are_not_there_for_the_next(later, admitted, exact):
+    """Node 1 has two, and node 0 another one: a refusal is certain, a yes is an upper bound."""
+    pod = pod_manifest("new", gpu=2)
+    pod["spec"]["containers"] += [{**pod_manifest("new", gpu=later)["spec"]["containers"][0], "name": "c1"}]
+    answer = read_node_resource_topologies(TOPOLOGY.encode()).evaluate(pod)
+    assert (answer.admitted.tolist(), answer.exact.tolist()) == ([admitted], [exact])
+
+
+@pytest.mark.parametrize("limits", [{"cpu": "500m", "example.com/gpu": "2"}, {"cpu": "9"}])
+def test_what_an_init_container_had_serves_the_container_after_it(limits):
+    """Node 1 has as much once, and node 0 less."""
+    pod = pod_manifest("new")
+    pod["spec"]["containers"][0]["resources"]["limits"] = {"memory": "1Gi", **limits}
+    pod["spec"]["initContainers"] = [{**pod["spec"]["containers"][0], "name": "init"}]
+    assert read_node_resource_topologies(TOPOLOGY.encode()).evaluate(pod).admitted.tolist() == [True]
+
+
 @pytest.mark.parametrize("source", ["yaml", "json", "one", "several", "list"])
 def test_sources(tmp_path, source):
     """Paths, text, decoded objects, lists of them."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from alignup.errors import InputError
 from alignup.machine.machine import HugePages
 from alignup.machine.sysfs.machine import describe, hugepages, meminfo_bytes
 from alignup.machine.sysfs.tree import MemoryTree
@@ -48,3 +51,10 @@ def test_pages_of_the_machine():
 
     (node,) = describe(MemoryTree("test", files)).numa_nodes
     assert (node.memory, node.hugepages) == (8 << 20, (HugePages("2Mi", 2 << 20, 1),))
+
+
+def test_an_empty_sys_describes_no_machine():
+    """As in a container that has none: /proc alone would be one NUMA node, whatever the machine has."""
+    files = {"proc/cpuinfo": "processor : 0\n", "proc/meminfo": "MemTotal: 8192 kB\n"}
+    with pytest.raises(InputError, match=r"^no kernel files that describe CPUs, such as .* at test$"):
+        describe(MemoryTree("test", files))

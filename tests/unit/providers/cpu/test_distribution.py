@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 import model_cpus
 from alignup.errors import AllocationError
+from alignup.kubernetes.policy_options import CpuOptions
+from alignup.kubernetes.versions import VersionProfile
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.machine import Core
 from alignup.node import Node
@@ -17,9 +19,15 @@ from cpu_machines import grid, machine_of
 from strategies import examples
 
 
+def distributed(topology, free, count, *, whole_cores):
+    """Return what a kubelet before 1.37 takes of the free CPUs."""
+    options, profile = CpuOptions(full_pcpus_only=whole_cores), VersionProfile(distribution_prefers_one_socket=False)
+    return distribute(topology, free, count, 0, options, profile)
+
+
 def spread(machine, free, count, group_size=1):
     bits = int(CPUSet.parse(free))
-    return str(CPUSet.from_int(distribute(cpu_topology(machine), bits, count, 0, group_size)))
+    return str(CPUSet.from_int(distributed(cpu_topology(machine), bits, count, whole_cores=group_size > 1)))
 
 
 def test_one_node_is_enough():
@@ -118,7 +126,7 @@ def test_an_even_spread_differs_by_one_group_at_most_on_an_empty_machine(nodes, 
     count = data.draw(st.integers(1, nodes * cores)) * smt
     topology = cpu_topology(grid(nodes, cores, smt=smt))
     try:
-        got = distribute(topology, topology.cpus, count, 0, smt)
+        got = distributed(topology, topology.cpus, count, whole_cores=True)
     except AllocationError:
         assert nodes > 3
         return

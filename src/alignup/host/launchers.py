@@ -1,0 +1,126 @@
+"""Reads from a launcher's environment which of how many ranks of this machine a process is.
+
+`LAUNCHERS` is the whole table. The first launcher counts of which both variables are set: one that another has
+started, such as torchrun by Slurm, is nearer to the process, and stands before it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from alignup.errors import InputError
+from alignup.machine.cpuset import CPUSet
+from alignup.records import Record
+
+TYPE_CHECKING = False  # `typing` is slow to import
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Final
+
+_COUNTS: Final = r"\d{1,6}(\(x\d{1,6}\))?"
+_PARTS_AT_MOST: Final = 999_999
+_SLURM_NODE: Final = "SLURM_NODEID"
+_FLUX_NODES: Final = "FLUX_JOB_NNODES"
+
+
+class Launcher(Record):
+    """A program that starts ranks, and the variables in which it counts those of one machine."""
+
+    name: str
+    rank: str
+    sizes: tuple[str, ...]
+    """Those that say how many ranks there are, the first that is set counts."""
+    unbind: str = ""
+    """The option by which it leaves ranks unbound; empty: it binds none."""
+
+
+LAUNCHERS: Final = (
+    Launcher("torchrun, Ray Train, Accelerate", "LOCAL_RANK", ("LOCAL_WORLD_SIZE",)),
+    Launcher("Open MPI", "OMPI_COMM_WORLD_LOCAL_RANK", ("OMPI_COMM_WORLD_LOCAL_SIZE",), "mpirun --bind-to none"),
+    Launcher(
+        "MPICH, Intel MPI", "MPI_LOCALRANKID", ("MPI_LOCALNRANKS",), "mpiexec -bind-to none (Intel MPI: I_MPI_PIN=0)"
+    ),
+    Launcher("MVAPICH 2", "MV2_COMM_WORLD_LOCAL_RANK", ("MV2_COMM_WORLD_LOCAL_SIZE",), "MV2_ENABLE_AFFINITY=0"),
+    Launcher("MVAPICH", "MVP_COMM_WORLD_LOCAL_RANK", ("MVP_COMM_WORLD_LOCAL_SIZE",), "MVP_ENABLE_AFFINITY=0"),
+    Launcher("PALS", "PALS_LOCAL_RANKID", ("PALS_LOCAL_SIZE", "PMI_LOCAL_SIZE"), "mpiexec --cpu-bind none"),
+    Launcher("Cray PMI", "PMI_LOCAL_RANK", ("PMI_LOCAL_SIZE",), "srun --cpu-bind=none"),
+    Launcher("PMIx", "PMIX_LOCAL_RANK", ("PMIX_LOCAL_SIZE",), "prterun --bind-to none"),
+    Launcher("Flux", "FLUX_TASK_LOCAL_ID", ("FLUX_JOB_SIZE",), "flux run -o cpu-affinity=off"),
+    Launcher(
+        "Slurm",
+        "SLURM_LOCALID",
+        ("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE"),
+        "srun --cpu-bind=none",
+    ),
+)
+
+
+class LocalRank(Record):
+    """Which of how many ranks of this machine a process is, by the word of a launcher."""
+
+    rank: int
+    """Counted from 0."""
+    ranks: int
+    launcher: Launcher
+
+    def binding(self) -> str:
+        """Return in words that the launcher has bound this process to fewer CPUs than its parent has; else nothing."""
+        try:
+            own, above = os.sched_getaffinity(0), os.sched_getaffinity(os.getppid())
+        except OSError:
+            return ""
+        if not self.launcher.unbind or not own < above:
+            return ""
+        return (
+            f"{self.launcher.name} has bound this rank to CPUs {CPUSet(own)} of {CPUSet(above)}, of which parts are "
+            f"cut: start the ranks with {self.launcher.unbind}"
+        )
+
+
+def local_rank(environment: Mapping[str, str]) -> LocalRank:
+    """Return which of how many ranks of this machine the process of an environment is.
+
+    Raises:
+        InputError: no launcher says so, or what one says makes no sense.
+    """
+    for launcher in LAUNCHERS:
+        size = next((name for name in launcher.sizes if environment.get(name)), None)
+        if environment.get(launcher.rank) and size is not None:
+            rank, ranks = _number(environment, launcher.rank), _ranks(environment, size)
+            if not rank < ranks <= _PARTS_AT_MOST:
+                raise InputError.at(launcher.rank, f"a rank below {ranks}, as {size} says", rank)
+            return LocalRank(rank, ranks, launcher)
+    looked = "; ".join(f"{one.name}: {one.rank} with {' or '.join(one.sizes)}" for one in LAUNCHERS)
+    raise InputError(f"no launcher says which rank of this machine this process is (looked for {looked})")
+
+
+def _ranks(environment: Mapping[str, str], name: str) -> int:
+    """Return how many ranks of this machine a variable tells of.
+
+    Slurm lists the tasks of all nodes, as in `4(x2),3`; Flux tells how many there are on all nodes together.
+    """
+    if name.startswith("FLUX"):
+        ranks, nodes = _number(environment, name), _number(environment, _FLUX_NODES)
+        if not nodes or ranks % nodes:
+            raise InputError.at(name, f"as many ranks on each of the {nodes} nodes of {_FLUX_NODES}", ranks)
+        return ranks // nodes
+    text = environment[name]
+    if not name.startswith("SLURM"):
+        return _number(environment, name)
+    if not re.fullmatch(f"{_COUNTS}(,{_COUNTS})*", text):
+        raise InputError.at(name, "numbers of tasks such as 4(x2),3", text)
+    node = _number(environment, _SLURM_NODE) if "," in text else 0
+    for part in text.split(","):
+        count, _, times = part.rstrip(")").partition("(x")
+        if node < int(times or 1):
+            return int(count)
+        node -= int(times or 1)
+    raise InputError.at(_SLURM_NODE, f"a node that {name} ({text}) lists", environment[_SLURM_NODE])
+
+
+def _number(environment: Mapping[str, str], name: str) -> int:
+    text = environment.get(name, "")
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(_PARTS_AT_MOST))):
+        raise InputError.at(name, "a number", text)
+    return int(text)

@@ -1,0 +1,97 @@
+"""Finds the known faults of kubelets that an admission comes upon: no answer, a panic, CPUs that are given twice.
+
+Which release has which is in the files of `alignup.kubernetes.releases`; a node itself answers as if there were none.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from alignup.kubernetes.pod_requests import is_pinned_memory
+from alignup.kubernetes.versions import release_of
+from alignup.providers.cpu.provider import CpuProvider
+from alignup.records import Record
+from alignup.topology_manager.provider import RecordingProvider
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from alignup.kubernetes.pod import Container, Pod
+    from alignup.node.node import Node
+    from alignup.topology_manager.hints import TopologyHint
+    from alignup.topology_manager.provider import HintProvider
+
+MOST_WALKED: Final = 20
+"""A walk over all sets of more NUMA nodes takes minutes, and twice as long with each more."""
+
+
+class Fault(Record):
+    """A fault of a kubelet."""
+
+    does: str
+    """`does not answer`, `panics`, or `gives CPUs twice`."""
+    text: str
+    """What it comes upon."""
+
+
+def known_faults(node: Node, pod: Pod) -> tuple[Fault, ...]:
+    """Return the known faults that the node's kubelet comes upon when it admits a pod; the node stays as it is.
+
+    Raises:
+        PodExistsError: a pod of this uid is admitted already.
+    """
+    known = release_of(node.config.version).faults
+    found = dict(_of_node(node, pod))
+    if node.cpu is not None and any(one.exclusive_cpus for one in pod.all_containers):
+        with node.manager.lock, node.scratch(partial(_watched, found=found)) as scratch:
+            scratch.whole_verdict = False
+            if scratch.admit(pod):
+                scratch.remove(pod.uid)
+    return tuple(fault for name, fault in found.items() if name in known)
+
+
+def _of_node(node: Node, pod: Pod) -> Iterator[tuple[str, Fault]]:
+    """Yield by name the faults that follow from the node and the requests alone."""
+    ids, options = node.machine.numa_node_ids, node.config.topology_manager_policy_options
+    if node.manager.policy.name != "none":
+        walked = [
+            name for name, _ in pod.devices if name in node.pools and node.pools[name].ledger.inventory.is_aligned
+        ]
+        if walked and len(ids) > MOST_WALKED:
+            text = f"it walks all 2^{len(ids)} sets of NUMA nodes for the hints of {walked[0]}"
+            yield "walks_all_masks", Fault("does not answer", text)
+        if options.prefer_closest_numa_nodes and ids[-1] >= len(ids):
+            text = f"prefer-closest-numa-nodes takes ids of NUMA nodes ({', '.join(map(str, ids))}) for places"
+            yield "panics_on_sparse_ids", Fault("panics", text)
+    there = node.machine.memory_by_type
+    lacking = [kind for kind, amount in pod.memory if amount and is_pinned_memory(kind) and kind not in there]
+    if node.memory is not None and lacking:
+        text = f"{lacking[0]} is requested, of which the machine has no pages at all"
+        yield "panics_on_missing_hugepages", Fault("panics", text)
+
+
+class _Watched(RecordingProvider):
+    """The CPU manager, of whose allocations faults are noted."""
+
+    __slots__ = ("found",)
+
+    def __init__(self, provider: CpuProvider, found: dict[str, Fault]) -> None:
+        super().__init__(provider)
+        self.found = found
+
+    def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:
+        """Note the faults, and let the provider allocate."""
+        assert isinstance(self.provider, CpuProvider)  # noqa: S101  # for the type checker
+        for name, cpus in self.provider.known_faults(pod, container, affinity):
+            if name == "distribution_never_ends":
+                text = "full-pcpus-only with distribute-cpus-across-numa waits for a whole core where halves are left"
+                self.found[name] = Fault("does not answer", f"{text} (container {container.name!r})")
+            else:
+                text = f"container {container.name!r} gets CPUs {cpus}, which are reserved or another container's"
+                self.found[name] = Fault("gives CPUs twice", text)
+        self.provider.allocate(pod, container, affinity)
+
+
+def _watched(provider: HintProvider, found: dict[str, Fault]) -> HintProvider:
+    return _Watched(provider, found) if isinstance(provider, CpuProvider) else provider

@@ -1,0 +1,134 @@
+"""A start of the kubelet: it checks its reservations, reads its state files, and admits every pod that runs again.
+
+A container that is in a state file keeps what it holds (`Allocate` of `cpumanager/policy_static.go` and
+`memorymanager/policy_static.go`), but the Topology Manager merges its hints anew, so a running pod can be refused.
+Three things differ from other admissions (`HandlePodAdditions` of `pkg/kubelet/kubelet.go`):
+
+- Nothing is given back before all pods have been seen, since `removeStaleState` waits until all sources are ready.
+- Device plugins have not registered again, so devices give no hints, and containers that run keep theirs.
+- Init containers that have ended are asked about too; the memory manager has forgotten them, and gives them memory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from alignup.errors import ConfigError
+from alignup.kubernetes.node_fit import misfit_of, node_capacity, node_reservation, reserved_by_type
+from alignup.kubernetes.pod_requests import is_pinned_memory
+from alignup.machine.cpuset import CPUSet
+from alignup.node.inputs import policy_of
+from alignup.records import Record
+from alignup.text.byte_sizes import format_bytes
+from alignup.topology_manager.scope import KUBELET, Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from alignup.kubernetes.kubelet_config import KubeletConfig
+    from alignup.kubernetes.pod import Pod
+    from alignup.machine.machine import Machine
+    from alignup.node.node import Node
+
+
+class Restarted(Record):
+    """A node after its kubelet has restarted."""
+
+    node: Node
+    """Only the pods that stay are on it."""
+    refused: Mapping[str, Refusal]
+    """By uid, the pods that ran before and are refused."""
+
+
+def restarted(node: Node, config: KubeletConfig) -> Restarted:
+    """Return a node after a restart of its kubelet with a configuration of the same release; this node stays as it is.
+
+    Providers of users are left out.
+
+    Raises:
+        ConfigError: the kubelet would not start with it, or not on the state files that it has.
+    """
+    made = node.emptied(config)
+    if (node.cpu is None) is not (made.cpu is None) or (node.memory is None) is not (made.memory is None):
+        raise ConfigError("a state file is of another policy")
+    if node.cpu is not None and made.cpu is not None:
+        made.cpu.inherit(node.cpu)
+    if node.memory is not None and made.memory is not None:
+        made.memory.inherit(node.memory)
+    if node.devices is not None and made.devices is not None:
+        made.devices.inherit(node.devices)
+    made.manager.restore(node.pods)
+    return admit_again(made, node.pods)
+
+
+def check_start(machine: Machine, config: KubeletConfig) -> None:
+    """Check that a kubelet starts with these reservations on this machine, in its order (`NewContainerManager`).
+
+    Raises:
+        ConfigError: it does not; the message is its own.
+    """
+    online, reserved = CPUSet.from_int(machine.cpus), node_reservation(machine, config)
+    if not config.reserved_system_cpus <= online:
+        raise ConfigError(f"reserved-cpus: {config.reserved_system_cpus} is not a subset of online-cpus: {online}")
+    policy_of(config, machine)
+    if config.cpu_manager_policy == "static" and not reserved["cpu"]:
+        raise ConfigError(
+            "[cpumanager] the static policy requires systemreserved.cpu + kubereserved.cpu to be greater than zero"
+        )
+    if config.memory_manager_policy == "Static" and machine.knows_memory:
+        _check_reserved_memory(machine, config, reserved)
+    for name, there in node_capacity(machine).items():
+        if reserved.get(name, 0) > there:
+            has, kept = ((f"{one}m" if name == "cpu" else format_bytes(one)) for one in (there, reserved[name]))
+            raise ConfigError(
+                f'invalid Node Allocatable configuration. Resource "{name}" has a reservation of {kept} but capacity '
+                f"of {has}. Expected capacity >= reservation."
+            )
+
+
+def _check_reserved_memory(machine: Machine, config: KubeletConfig, reserved: Mapping[str, int]) -> None:
+    """Check that `reservedMemory` adds up to what is reserved of the node as a whole (`validateReservedMemory`).
+
+    Raises:
+        ConfigError: it does not, or names a NUMA node that is not there.
+    """
+    for one in config.reserved_memory:
+        if one.numa_node not in machine.numa_node_ids:
+            raise ConfigError(
+                f"the reserved memory configuration references a NUMA node {one.numa_node} that does not exist on this "
+                "machine"
+            )
+    by_type, there = reserved_by_type(config), node_capacity(machine)
+    for kind in sorted({*by_type, *filter(is_pinned_memory, there)}):
+        told, wanted = by_type.get(kind, 0), reserved.get(kind, 0) if kind in there else 0
+        if told != wanted:
+            raise ConfigError(
+                f'the total amount "{format_bytes(told)}" of type "{kind}" is not equal to the value '
+                f'"{format_bytes(wanted)}" determined by Node Allocatable feature'
+            )
+
+
+def admit_again(node: Node, pods: Iterable[Pod]) -> Restarted:
+    """Admit the pods of a node again, and remove those that are refused.
+
+    Args:
+        node: with the pods and what they hold, as they are after the state files have been read; it is changed.
+        pods: all of them, in the order in which they were made.
+    """
+    providers = [one for one in (node.cpu, node.memory) if one is not None and one in node.manager.providers]
+    kept: list[Pod] = []
+    refused: dict[str, Refusal] = {}
+    with node.manager.lock:
+        for pod in pods:
+            refusal = node.manager.allocate_again(pod, providers)
+            if refusal is None and node.whole_verdict:
+                misfit = misfit_of(pod, kept, node.limits(pod))
+                if misfit.reason:
+                    refusal = Refusal(misfit.reason, misfit.message, provider=KUBELET, resources=misfit.resources)
+            if refusal is None:
+                kept.append(pod)
+            else:
+                refused[pod.uid] = refusal
+        for uid in refused:
+            node.remove(uid)
+    return Restarted(node, refused)

@@ -1,0 +1,200 @@
+"""Restarts of a real kubelet, foretold pod by pod from its files; and suggestions, carried out on it with a restart."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from alignup.explanations.why import explain
+from alignup.kubelet.layout import FolderFiles
+from alignup.kubelet.restart import foretell
+from kernel_trees import server
+from kubelet_files import guaranteed
+from kubelet_rig import NODE_NAME, KubeletRig, why_not
+from rig.processes import RigError
+
+pytestmark = [pytest.mark.slow, pytest.mark.rig, pytest.mark.skipif(bool(why_not()), reason=why_not())]
+
+GPUS = [{"id": f"gpu{i}", "numa": [i % 2]} for i in range(6)]
+NAMES = "abcdefgh"
+RESTARTS = 15
+ALPHA = {"CPUManagerPolicyAlphaOptions": True}
+
+
+def change(chance):
+    """Return fields to start the kubelet with; none: the same."""
+    policies = ("none", "best-effort", "restricted", "single-numa-node")
+    options = ({}, {"full-pcpus-only": "true"}, {"distribute-cpus-across-numa": "true"}, {"full-pcpus-only": "true"})
+    return chance.choice(
+        (
+            {},
+            {"topologyManagerPolicy": chance.choice(policies)},
+            {
+                "topologyManagerPolicy": chance.choice(policies),
+                "topologyManagerScope": chance.choice(("container", "pod")),
+            },
+            {"cpuManagerPolicyOptions": chance.choice(options)},
+            {"cpuManagerPolicyOptions": chance.choice(options), "topologyManagerPolicy": chance.choice(policies)},
+            {"reservedSystemCPUs": chance.choice(("0", "0-1", "0,8", "0-3", "0,64"))},
+            {"reservedMemory": [{"numaNode": 0, "limits": {"memory": "2Gi"}}], "systemReserved": {"memory": "1948Mi"}},
+            {"cpuManagerPolicy": "none", "cpuManagerPolicyOptions": None},
+            {"cpuManagerPolicyOptions": {"strict-cpu-reservation": "true"}},
+        )
+    )
+
+
+def wish(chance):
+    """Return what a container asks for."""
+    found = (chance.choice((1, 2, 2, 3, 4, 6)), chance.choice((1, 1, 2, 5)))
+    return (*found, chance.choice((1, 2))) if chance.random() < 0.3 else found
+
+
+def come_and_go(chance, rig):
+    """Let pods come and go, and return those that run; rejected static pods would be judged anew after a restart."""
+    for name in NAMES:
+        there = rig.status(name) is not None
+        if there and chance.random() < 0.3:
+            rig.remove(name)
+        elif not there and chance.random() < 0.6:
+            pod = guaranteed(name, *(wish(chance) for _ in range(chance.choice((1, 1, 2)))))
+            pod["metadata"].pop("uid")
+            if rig.admit(pod)["phase"] == "Failed":
+                rig.remove(name)
+    return [name for name in NAMES if rig.status(name) is not None]
+
+
+def listed_cpus(rig):
+    """Return the CPUs that PodResources lists, by pod and container."""
+    return {
+        (pod["name"], one["name"]): {int(cpu) for cpu in one.get("cpu_ids", ())}
+        for pod in rig.ask("list").get("pod_resources", ())
+        for one in pod.get("containers", ())
+        if one.get("cpu_ids")
+    }
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_restart_does_what_was_foretold(seed):
+    chance = random.Random(seed)
+    folder = Path(tempfile.mkdtemp(prefix="k", dir="/tmp"))  # sockets need a short path
+    files = server(sockets=2, cores=8, nodes=2, memory=16 << 20)
+    overlay = {"topologyManagerPolicy": "best-effort", "featureGates": ALPHA}
+    told = {}
+    with KubeletRig(folder, files, overlay, {"nvidia.com/gpu": GPUS}) as rig:
+        for number in range(RESTARTS):
+            running = come_and_go(chance, rig)
+            rig.record()
+            rig.stop()
+            before = rig.config
+            fields = {**before, **change(chance)}
+            rig.config_file.write_text(json.dumps({key: one for key, one in fields.items() if one is not None}))
+            options = {"config": rig.config_file, "kubelet_version": rig.version}
+            found = foretell(FolderFiles(rig.root), options)
+            # by a new one it is known that the kubelet has come so far
+            (rig.state / "device-plugins/kubelet.sock").unlink(missing_ok=True)
+            try:
+                rig.start()
+            except RigError:
+                assert found.faults, (number, fields, rig.log[-2000:])
+                told["does not start"] = told.get("does not start", 0) + 1
+                rig.config_file.write_text(json.dumps(before))
+                rig.start()
+                continue
+            assert not found.faults, (number, found.faults)
+            expected = {
+                one.pod.name.removesuffix(f"-{NODE_NAME}"): "" if one.refusal is None else one.refusal.reason
+                for one in found.outcomes
+            }
+            seen = {name: rig.decided(name).get("reason", "") for name in running}
+            assert seen == expected, (number, {key: fields[key] for key in fields if before.get(key) != fields[key]})
+            cpus = listed_cpus(rig)
+            for one in found.outcomes:
+                for holding in one.holds:
+                    if one.refusal is None and holding.cpus and (one.pod.name, holding.container) in cpus:
+                        assert set(holding.cpus) == cpus[one.pod.name, holding.container]
+            for name, reason in seen.items():
+                told[reason or "stays"] = told.get(reason or "stays", 0) + 1
+                if reason:
+                    rig.remove(name)
+    shutil.rmtree(folder, ignore_errors=True)
+    assert told.get("stays"), told
+
+
+SUGGESTIONS = 12
+
+
+def carry_out(rig, one, manifest, names):
+    """Do what a suggestion says, and return the manifest to admit then; None: it takes another plugin.
+
+    `names` are the pods that run, in the order in which they come again after a drain.
+    """
+    attempt = one.attempt
+    if "excludeTopology" in attempt:
+        return None
+    if "remove" in attempt:
+        there = {item["metadata"]["uid"]: item["metadata"]["name"] for item in rig.pods()["items"]}
+        for uid in attempt["remove"]:
+            rig.remove(there[uid].removesuffix(f"-{NODE_NAME}"))
+    if "kubelet" in attempt:
+        files = {name: json.loads((rig.folder / "static" / f"{name}.json").read_text()) for name in names}
+        if one.after == "drain":
+            for name in files:
+                rig.remove(name)
+        rig.stop()
+        fields = {**rig.config, **attempt["kubelet"]}
+        rig.config_file.write_text(json.dumps({key: value for key, value in fields.items() if value is not None}))
+        if one.after == "drain":
+            for name in ("cpu_manager_state", "memory_manager_state"):
+                (rig.state / name).unlink()
+        rig.restart()
+        for name, pod in files.items():
+            status = rig.admit(pod) if one.after == "drain" else rig.decided(name)
+            assert status["phase"] == "Running", (one.text, name, status)
+    made = json.loads(json.dumps(attempt.get("pod", manifest)))
+    # a static pod of the same uid would not be judged again
+    made["metadata"] = {"name": f"{manifest['metadata']['name']}-again", "namespace": "default"}
+    return made
+
+
+def test_what_is_suggested_holds_on_the_kubelet():
+    chance = random.Random(3)
+    folder = Path(tempfile.mkdtemp(prefix="k", dir="/tmp"))
+    files = server(sockets=2, cores=8, nodes=2, memory=16 << 20)
+    done = tried = 0
+    with KubeletRig(folder, files, {"featureGates": ALPHA}, {"nvidia.com/gpu": GPUS}) as rig:
+        usual = rig.config_file.read_text()
+        while done < SUGGESTIONS:
+            come_and_go(chance, rig)
+            tried += 1
+            manifest = guaranteed(
+                f"new{tried}", (chance.choice((6, 8, 10, 12, 14)), chance.choice((1, 4, 12)), chance.choice((1, 2)))
+            )
+            manifest["metadata"].pop("uid")
+            refused = rig.admit(manifest)["phase"] == "Failed"
+            rig.remove(f"new{tried}")
+            node = rig.read().node
+            suggestions = explain(node, manifest).suggestions if refused else ()
+            if suggestions:
+                one = chance.choice(suggestions)
+                names = [pod.name.removesuffix(f"-{NODE_NAME}") for pod in node.pods]
+                made = carry_out(rig, one, manifest, names)
+                if made is not None:
+                    status = rig.admit(made)
+                    assert status["phase"] == "Running", (one.text, status)
+                    rig.remove(made["metadata"]["name"])
+                    done += 1
+            if rig.config_file.read_text() != usual:
+                for name in NAMES:
+                    if rig.status(name) is not None:
+                        rig.remove(name)
+                rig.stop()
+                rig.config_file.write_text(usual)
+                for name in ("cpu_manager_state", "memory_manager_state"):
+                    (rig.state / name).unlink()
+                rig.restart()
+    shutil.rmtree(folder, ignore_errors=True)

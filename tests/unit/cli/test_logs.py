@@ -1,0 +1,71 @@
+"""A log line for machines is one JSON object."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import warnings
+
+import pytest
+
+from alignup.cli.agent import JournalFormatter, JSONFormatter, start_logging
+
+
+def test_a_record_is_one_object():
+    record = logging.LogRecord("alignup.x", logging.WARNING, "", 1, "a %s\nb", ("line",), None)
+    record.created, record.msecs, record.lease = 0.25, 250.0, "id"
+    assert json.loads(JSONFormatter().format(record)) == {
+        "time": "1970-01-01T00:00:00.250Z",
+        "level": "warning",
+        "logger": "alignup.x",
+        "message": "a line\nb",
+        "lease": "id",
+    }
+
+
+def test_warnings_and_tracebacks_are_logged_too(capsys, monkeypatch):
+    names = ("alignup", "aiohttp", "asyncio")
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+    before = [(logging.getLogger(name), logging.getLogger(name).__dict__.copy()) for name in names]
+    try:
+        start_logging("json", "info")
+        warnings.showwarning(UserWarning("odd"), UserWarning, "file", 1)
+        try:
+            _ = 1 / 0
+        except ZeroDivisionError:
+            logging.getLogger("alignup.y").exception("failed")
+    finally:
+        for logger, state in before:
+            logger.__dict__.update(state)
+    first, second = map(json.loads, capsys.readouterr().err.splitlines())
+    assert first["message"] == "odd"
+    assert "ZeroDivisionError" in second["traceback"]
+
+
+@pytest.mark.parametrize(
+    ("level", "priority"), [("CRITICAL", 2), ("ERROR", 3), ("WARNING", 4), ("INFO", 6), ("DEBUG", 7)]
+)
+def test_the_journal_is_told_the_priority_of_each_line(level, priority):
+    record = logging.LogRecord("x", getattr(logging, level), "", 1, "two\nlines", (), None)
+    assert JournalFormatter(logging.Formatter()).format(record) == f"<{priority}>two\n<{priority}>lines"
+
+
+@pytest.mark.parametrize(
+    ("stream", "line"), [("its own", "<4>WARNING odd\n"), ("1:2", "WARNING odd\n"), ("", "WARNING odd\n")]
+)
+def test_only_the_journal_is_told_priorities(tmp_path, stream, line):
+    """It says which file it reads; a program that was started by another with that variable may have another one."""
+    program = (
+        "import logging\nfrom alignup.cli.agent import start_logging\n"
+        "start_logging('text', 'info')\nlogging.getLogger('alignup').warning('odd')"
+    )
+    with (tmp_path / "log").open("w") as log:
+        found = os.fstat(log.fileno())
+        named = f"{found.st_dev}:{found.st_ino}" if stream == "its own" else stream
+        subprocess.run(  # noqa: S603  # ours
+            [sys.executable, "-c", program], stderr=log, check=True, env={**os.environ, "JOURNAL_STREAM": named}
+        )
+    assert (tmp_path / "log").read_text() == line

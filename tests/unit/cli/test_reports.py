@@ -1,0 +1,150 @@
+"""Public reports of refused, misplaced or crashing pods, rebuilt small: each is answered as it was resolved.
+
+The files of a report are in `tests/reports/k8s`; its issue is in a comment.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+REPORTS = Path(__file__).parents[2] / "reports/k8s"
+
+CASES = [
+    # kubernetes#84597: by design, preferred is judged against an empty node
+    ("explain 01-restricted-fragmented --node root new.json", 1, ["refused: TopologyAffinityError", "remove pod d/a"]),
+    (
+        "explain 01-restricted-fragmented --node root new.json",
+        1,
+        ["topologyManagerPolicy best-effort: it would run on"],
+    ),
+    # bottlerocket#4754
+    (
+        "admit 03-reserved-hugepages -c kubelet.yaml pod.json",
+        2,
+        ['the total amount "10Mi" of type "hugepages-2Mi" is not equal to the value "0"'],
+    ),
+    ("node-check 03-reserved-hugepages --node root", 1, ['"0" determined by Node Allocatable feature']),
+    ("node-restart 03-reserved-hugepages --node root", 1, ["the kubelet does not start", "repair: correct reserved"]),
+    # kubernetes#129078
+    (
+        "node-restart 04-smt-restart --node root --kubelet-version 1.36",
+        1,
+        ["SMTAlignmentError", "comes again, it is adm"],
+    ),
+    ("node-restart 04-smt-restart --node root --kubelet-version 1.37", 0, ["d/api", "stays"]),
+    # kubernetes#131610
+    ("admit 05-uncore-odd -c kubelet.yaml --kubelet-version 1.34 pod7.json", 0, ["9-15"]),
+    ("admit 05-uncore-odd -c kubelet.yaml --kubelet-version 1.33 --lenient pod7.json", 0, ["0-5,9"]),
+    (
+        "explain 05-uncore-odd -c kubelet.yaml --kubelet-version 1.33 --lenient pod7.json",
+        0,
+        ["its 7 CPUs are in more L3 caches than they need (1 more)", "ask for 8 cpu instead of 7"],
+    ),
+    # kubevirt/user-guide#745
+    (
+        "explain 06-kubevirt-emulator -c kubelet.yaml virt-launcher.yaml",
+        1,
+        ["SMTAlignmentError", "ask for whole cores: 4 cpu instead of 3", "without full-pcpus-only"],
+    ),
+    # kubernetes#123530
+    (
+        "explain 07-sidecar-guaranteed -c kubelet.yaml --devices devices.json pod.json",
+        0,
+        ["NUMA node 1 (side)", "request 1900m cpu instead of 2 in container 'side', which then shares CPUs"],
+    ),
+    # pytorch/ci-infra#696
+    (
+        "explain 08-h100-fragmented -c kubelet.yaml --devices devices.json pods.json",
+        1,
+        ["no single NUMA node has 4 nvidia.com/gpu (at most 3 free)", "remove pod d/one-b"],
+    ),
+    # kubevirt#17248
+    ("admit 13-kubevirt-two-nodes -c kubelet.yaml pod.json", 0, ["0,1", "1-12,14-27,29-40,42-55"]),
+    # kubernetes#109766
+    ("admit 14-memory-hugepages-one-node -c kubelet.yaml --devices devices-null.json pod.json", 0, ["admitted"]),
+    (
+        "explain 14-memory-hugepages-one-node -c kubelet.yaml --devices devices.json pod.json",
+        1,
+        ["let the device plugin of intel.com/amazon_ena report no NUMA nodes (excludeTopology)"],
+    ),
+    # kubernetes#83311
+    (
+        "explain 17-single-numa-12 -c kubelet.yaml pod.yaml",
+        1,
+        ["12 asked, at most 10 free on one node", "topologyManagerPolicy restricted: it would run on NUMA nodes 0+1"],
+    ),
+    # kubernetes PR 135581
+    (
+        "admit 18-gb200-34-nodes -c kubelet.yaml --devices devices.json --kubelet-version 1.35 pod.json",
+        0,
+        ["kubelet 1.35 does not answer: it walks all 2^34 sets"],
+    ),
+    ("admit 18-gb200-34-nodes -c kubelet.yaml --devices devices.json pod.json", 0, ["admitted"]),
+    # kubernetes#104147
+    ("admit 19-strict-reservation -c kubelet.yaml pod.json", 0, ["shared pool: CPUs 2-7"]),
+    ("admit 19-strict-reservation -c kubelet-off.yaml pod.json", 0, ["shared pool: CPUs 0-7"]),
+    (
+        "admit 19-strict-reservation -c kubelet.yaml --kubelet-version 1.31 pod.json",
+        2,
+        ['unknown CPU Manager Policy option: "strict-cpu-reservation"'],
+    ),
+    # kubernetes#106270
+    (
+        "explain 22-best-effort-dpdk -c kubelet.yaml --devices devices.json pods.json",
+        0,
+        ["prefers node 0, cpu prefers node 1", "(excludeTopology): it would run on NUMA node 1, with"],
+    ),
+    # kubernetes/website#31721
+    (
+        "node-restart 26-policy-changed --node root",
+        1,
+        ['configured policy "static" differs from state checkpoint policy "none"', "delete the file"],
+    ),
+    # kubernetes#84333
+    (
+        "node-check 27-cpus-added --node root",
+        1,
+        ['available CPUs "0-7" doesn\'t match with CPUs in state "0-3"', "repair: drain the node, stop the kubelet"],
+    ),
+    ("node-restart 29-edited-state --node root", 1, ["could not restore state from checkpoint"]),
+    # kubernetes#117955
+    ("explain 35-failed-list -c kubelet.yaml pods.json", 1, ["4 asked, at most 3 free on one node"]),
+]
+"""The command, the report and further words (its files among them), the status, and parts of the output."""
+
+
+def run(alignup, line: str):
+    command, report, *words = line.split()
+    folder = REPORTS / report
+    named = [str(folder / word) if (folder / word).exists() else word for word in words]
+    return alignup(*command.split("-"), "-m", folder / "machine.json", *named)
+
+
+@pytest.mark.parametrize(("line", "status", "parts"), CASES)
+def test_a_report_is_answered_as_it_was_resolved(alignup, line, status, parts):
+    ended = run(alignup, line)
+    told = ended.out + ended.err
+    assert ended.status == status, told
+    assert [part for part in parts if part not in told] == [], told
+
+
+def test_no_change_is_suggested_that_does_not_hold_while_pods_keep_their_cpus(alignup):
+    """Under restricted the pod is refused as before, since both pods keep their CPUs over the restart."""
+    told = run(alignup, "explain 32-suggested-policy --node root new.json").out
+    assert "topologyManagerPolicy best-effort" in told
+    assert "restricted" not in told
+
+
+@pytest.mark.parametrize(("root", "status"), [("r-restricted", 1), ("r-best-effort", 0), ("r-none", 0)])
+def test_a_restarted_kubelet_decides_as_was_suggested(alignup, root, status):
+    config = f"32-suggested-policy/{root}/var/lib/kubelet/config.yaml"
+    assert alignup(
+        "admit", "-m", REPORTS / "32-suggested-policy/machine.json", "--node", REPORTS / "32-suggested-policy" / root,
+        "-c", REPORTS / config, REPORTS / "32-suggested-policy/new.json",
+    ).status == status  # fmt: skip
+
+
+def test_the_cpus_of_a_file_are_not_brought_back_where_the_machine_has_more(alignup):
+    assert "bring the CPUs back" not in run(alignup, "node-check 27-cpus-added --node root").out

@@ -1,0 +1,154 @@
+"""Every suggestion about a node with state files is carried out on a copy of them, as an operator would."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from explaining import random_pod, random_story
+from kubelet_files import answers, cpu_document, device_document, memory_document, signed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from alignup.node import Node
+
+CPU, MEMORY, CONFIG = "cpu_manager_state", "memory_manager_state", "config.yaml"
+
+
+def manifest_on_api(manifest: dict[str, Any], number: int) -> dict[str, Any]:
+    """Return a pod that runs, as kubectl prints it."""
+    metadata = {**manifest["metadata"], "namespace": "d", "creationTimestamp": f"2026-01-01T00:00:{number:02}Z"}
+    containers = [*manifest["spec"].get("initContainers", ()), *manifest["spec"]["containers"]]
+    for one in containers:
+        resources = one["resources"]
+        resources["requests"] = {**resources["limits"], **resources.get("requests", {})}  # as the API server adds them
+    return {**manifest, "metadata": metadata, "status": {"phase": "Running", "startTime": "2026-01-01T00:01:00Z"}}
+
+
+class Place:
+    """The files of a node in a folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.state = root, root / "root/var/lib/kubelet"
+
+    def write(self, node: Node, kubelet: dict[str, Any], machine: Any, pods: list[dict[str, Any]]) -> None:
+        """Write what the node's kubelet would have written."""
+        (self.state / "device-plugins").mkdir(parents=True)
+        (self.root / "root/podresources").mkdir()
+        (self.root / "machine.json").write_text(json.dumps(machine))
+        self.configure(kubelet)
+        cpu = cpu_document(node) if node.cpu else {"policyName": "none", "defaultCpuSet": ""}
+        memory = memory_document(node) if node.memory else {"policyName": "None", "machineState": {}}
+        (self.state / CPU).write_text(signed(cpu, "cpu"))
+        (self.state / MEMORY).write_text(signed(memory, "memory"))
+        (self.state / "device-plugins/kubelet_internal_checkpoint").write_text(signed(device_document(node), "devices"))
+        for name, answer in zip(("list", "allocatable"), answers(node), strict=True):
+            (self.root / f"root/podresources/{name}.json").write_text(json.dumps(answer))
+        self.run(pods)
+
+    def configure(self, kubelet: dict[str, Any]) -> None:
+        """Write the configuration."""
+        (self.state / CONFIG).write_text(json.dumps({name: one for name, one in kubelet.items() if one is not None}))
+
+    def run(self, pods: list[dict[str, Any]]) -> None:
+        """Let the API server list these pods."""
+        self.pods = pods
+        (self.root / "root/pods.json").write_text(json.dumps({"kind": "PodList", "apiVersion": "v1", "items": pods}))
+
+    @property
+    def words(self) -> tuple[object, ...]:
+        """The options that name the node."""
+        return ("--node", self.root / "root", "--machine", self.root / "machine.json")
+
+
+def place_of(chance: random.Random, root: Path) -> tuple[Place, Node] | None:
+    """Return a node on which pods came and went, and its files; None where a kubelet would not start."""
+    story = random_story(chance, 4)
+    if story is None:
+        return None
+    kubelet = story.description["kubelet"]
+    if kubelet["cpuManagerPolicy"] == "static" and not kubelet["reservedSystemCPUs"]:
+        return None
+    # without the options of alpha stage and those that need other gates
+    kubelet |= {"systemReserved": {"memory": "924Mi"}} if kubelet["memoryManagerPolicy"] == "Static" else {}
+    kubelet["featureGates"] = {"CPUManagerPolicyAlphaOptions": True}
+    node = story.now()
+    for pod in node.pods:
+        node.started(pod.uid, pod.containers[-1].name)
+    place = Place(root)
+    pods = [manifest_on_api(one, number) for number, one in enumerate(story.pods)]
+    place.write(node, kubelet, story.description["machine"], pods)
+    return place, node
+
+
+def carry_out(alignup: Any, place: Place, one: dict[str, Any], wanted: dict[str, Any], root: Path) -> Any:
+    """Do what a suggestion says on a copy of the files, and ask for the pod again."""
+    shutil.copytree(place.root, root)
+    copy = Place(root)
+    copy.run(place.pods)
+    attempt = one["try"]
+    before: list[dict[str, Any]] = []
+    if "remove" in attempt:
+        copy.run([pod for pod in place.pods if pod["metadata"]["uid"] not in attempt["remove"]])
+    for resource in attempt.get("excludeTopology", ()):
+        path = root / "root/podresources/allocatable.json"
+        told = json.loads(path.read_text())
+        for device in told["devices"]:
+            if device["resource_name"] == resource:
+                device.pop("topology", None)
+        path.write_text(json.dumps(told))
+    if "kubelet" in attempt:
+        config = json.loads((copy.state / CONFIG).read_text()) | attempt["kubelet"]
+        copy.configure(config)
+        if one["after"] == "drain":
+            for path in (CPU, MEMORY, "device-plugins/kubelet_internal_checkpoint"):
+                (copy.state / path).unlink()
+            copy.run([])
+            before = [{**pod, "status": {}} for pod in place.pods]
+        else:
+            restart = alignup("node", "restart", *copy.words, "--json")
+            assert restart.status == 0, (one, restart.out, restart.err)
+    asked = {"kind": "List", "apiVersion": "v1", "items": [*before, attempt.get("pod", wanted)]}
+    (root / "asked.json").write_text(json.dumps(asked))
+    return alignup("admit", *copy.words, "--json", root / "asked.json")
+
+
+def check(alignup: Any, folder: Path, seed: int, count: int) -> None:
+    """Carry out the suggestions about random refusals."""
+    chance = random.Random(seed)
+    refused = done = number = 0
+    kinds: dict[str | None, int] = {}
+    while refused < count:
+        number += 1
+        found = place_of(chance, folder / f"{number}")
+        if found is None or alignup("node", "check", *found[0].words).out.count("does not start"):
+            continue  # what the writer of the files cannot say
+        place, node = found
+        wanted = random_pod(chance, node, "new", large=chance.random() < 0.3)
+        (place.root / "new.json").write_text(json.dumps(wanted))
+        ended = alignup("explain", *place.words, "--json", place.root / "new.json")
+        assert ended.status in (0, 1), ended.err
+        [told] = ended.lines
+        refused += not told["admitted"]
+        for index, one in enumerate(told["suggestions"] if not told["admitted"] else ()):
+            ended = carry_out(alignup, place, one, wanted, folder / f"{number}-{index}")
+            assert ended.status == 0, (number, one["text"], told["cause"], ended.out, ended.err)
+            kinds[one["after"]] = kinds.get(one["after"], 0) + 1
+            done += 1
+        shutil.rmtree(place.root)
+    assert done > count
+    assert kinds.keys() >= {None, "restart"}, kinds
+
+
+def test_what_is_suggested_holds_on_the_files(alignup, tmp_path):
+    check(alignup, tmp_path, seed=1, count=30)
+
+
+@pytest.mark.slow
+def test_what_is_suggested_holds_on_the_files_of_a_thousand_refusals(alignup, tmp_path):
+    check(alignup, tmp_path, seed=2, count=1000)

@@ -1,0 +1,148 @@
+"""What a restart of the kubelet does to the pods that run, by its state files and the rules of its release."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from alignup import Node, read_machine
+from alignup.kubelet.layout import FolderFiles, open_node
+from alignup.kubelet.restart import foretell
+from alignup.machine.device_inventory import Device
+from kernel_trees import server
+from kubelet_faults import FAULTS, MEMORY, Place
+from kubelet_files import EXAMPLE, guaranteed, write_node, write_root
+
+GPUS = {"nvidia.com/gpu": [Device(f"gpu{i}", (i % 2,)) for i in range(4)]}
+
+
+def place_with(root, *pods, **config):
+    """Return the files of a node of two NUMA nodes, 16 CPUs each in cores of two, on which pods run."""
+    write_root(root, server(sockets=2, cores=8, nodes=2, memory=16 << 20))
+    place = Place(root, root / "var/lib/kubelet", root / "var/lib/kubelet/config.yaml")
+    place.configure(**config)
+    node = Node(read_machine(root), json.loads(place.config.read_text()), GPUS)
+    for manifest in pods:
+        assert node.admit(manifest)
+    write_node(root, node, pods)
+    return place
+
+
+def outcomes(place, **options):
+    found = foretell(FolderFiles(place.root), options)
+    assert not found.faults
+    return {one.pod.name: one.refusal.reason if one.refusal is not None else one.keeps for one in found.outcomes}
+
+
+@pytest.mark.filterwarnings("ignore:no .*_manager_state")
+@pytest.mark.parametrize("name", FAULTS)
+def test_the_kubelet_starts_where_a_real_one_did(tmp_path, name):
+    place = place_with(
+        tmp_path / "root", guaranteed("a", (2, 2, 1)), guaranteed("b", (3, 4)), guaranteed("c", (2, 1, 1))
+    )
+    spoil, _, starts = FAULTS[name]
+    if name == "foreign owner" and os.geteuid():
+        pytest.skip("needs root")
+    if "of devices" in name and "no file" not in name:
+        pytest.skip("what a damaged checkpoint of devices leaves is not foretold")
+    spoil(place)
+    assert (foretell(FolderFiles(place.root), {"kubelet_version": "1.36"}).faults == ()) is starts
+
+
+def test_what_a_kubelet_wrote_stays():
+    found = foretell(open_node(EXAMPLE / "root.tar.xz"), {})
+    assert found.keeps_all
+    assert len(found.outcomes) == 7
+
+
+def test_a_pod_with_few_whole_cores_left_is_refused_up_to_1_36(tmp_path):
+    """`Allocate` looks for free cores before it looks into its state."""
+    place = place_with(
+        tmp_path / "root", guaranteed("most", (20, 1)), cpuManagerPolicyOptions={"full-pcpus-only": "true"}
+    )
+    assert outcomes(place, kubelet_version="1.36") == {"most": "SMTAlignmentError"}
+    assert outcomes(place, kubelet_version="1.37") == {"most": True}
+
+
+def test_an_option_that_is_set_later_refuses_pods_it_would_not_have_admitted(tmp_path):
+    place = place_with(tmp_path / "root", guaranteed("odd", (3, 1)), guaranteed("even", (2, 1)))
+    place.configure(cpuManagerPolicyOptions={"full-pcpus-only": "true"})
+    assert outcomes(place, kubelet_version="1.36") == {"odd": "SMTAlignmentError", "even": True}
+    assert outcomes(place, kubelet_version="1.37") == {"odd": True, "even": True}
+
+
+def test_a_stricter_policy_refuses_a_pod_that_lies_on_two_numa_nodes(tmp_path):
+    place = place_with(tmp_path / "root", guaranteed("small", (2, 1)), guaranteed("wide", (20, 1)))
+    place.configure(topologyManagerPolicy="single-numa-node")
+    found = foretell(FolderFiles(place.root), {})
+    small, wide = found.outcomes
+    assert (wide.refusal.reason, wide.again.reason) == ("TopologyAffinityError", "TopologyAffinityError")
+    assert small.keeps
+    assert not found.keeps_all
+    assert found.node.pods == (small.pod,)
+
+
+def test_nothing_is_given_back_before_all_pods_have_been_seen(tmp_path):
+    """Stale state goes once all sources are ready, which is after the pods have been admitted again."""
+    options = {"full-pcpus-only": "true"}
+    pods = (guaranteed("first", (14, 1)), guaranteed("second", (12, 1)))
+    place = place_with(tmp_path / "root", *pods, cpuManagerPolicyOptions=options)
+    # four CPUs in whole cores are free; if the first pod gave its 14 back, the second would find enough
+    assert outcomes(place, kubelet_version="1.36") == {"first": "SMTAlignmentError", "second": "SMTAlignmentError"}
+
+
+def test_devices_give_no_hints_since_their_plugins_register_later(tmp_path):
+    memory = {"memoryManagerPolicy": "None", "reservedMemory": []}
+    place = place_with(tmp_path / "root", guaranteed("wide", (2, 1, 3)), **memory)
+    place.configure(topologyManagerPolicy="single-numa-node")
+    assert outcomes(place) == {"wide": True}
+
+
+def test_fewer_pods_than_run_refuse_the_last(tmp_path):
+    place = place_with(tmp_path / "root", guaranteed("a", (2, 1)), guaranteed("b", (2, 1)))
+    place.configure(maxPods=1)
+    assert outcomes(place) == {"a": True, "b": "OutOfpods"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"reservedSystemCPUs": "0,99"}, "reserved-cpus: 0,99 is not a subset of online-cpus: 0-31"),
+        ({"reservedSystemCPUs": None}, "the static policy requires systemreserved.cpu + kubereserved.cpu"),
+        ({"systemReserved": None}, 'total amount "1Gi" of type "memory" is not equal to the value "100Mi"'),
+        (
+            {"reservedMemory": [{"numaNode": 7, "limits": {"memory": "1Gi"}}]},
+            "the reserved memory configuration references a NUMA node 7 that does not exist on this machine",
+        ),
+        (
+            {"kubeReserved": {"hugepages-2Mi": "10Mi"}},
+            'the total amount "0" of type "hugepages-2Mi" is not equal to the value "10Mi"',
+        ),
+        ({"memoryManagerPolicy": "None", "kubeReserved": {"memory": "1Ti"}}, 'Resource "memory" has a reservation of'),
+    ],
+)
+def test_reservations_with_which_a_kubelet_does_not_start(tmp_path, fields, sentence):
+    place = place_with(tmp_path / "root")
+    place.configure(**fields)
+    [effect] = [one.effect for one in foretell(FolderFiles(place.root), {}).faults if one.kind == "reservations"]
+    assert sentence in effect
+
+
+def test_up_to_1_31_the_memory_of_each_numa_node_is_compared(tmp_path):
+    """Later ones compare the sums of a group."""
+    place = place_with(tmp_path / "root", guaranteed("wide", (2, 17)))
+
+    def change(document):
+        zero, one = (document["machineState"][node]["memoryMap"]["memory"] for node in "01")
+        for table, amount in ((zero, -4096), (one, 4096)):
+            table["reserved"] += amount
+            table["free"] -= amount
+
+    place.edit(MEMORY, change)
+    kinds = {
+        release: [one.kind for one in foretell(FolderFiles(place.root), {"kubelet_version": release}).faults]
+        for release in ("1.31", "1.32")
+    }
+    assert kinds == {"1.31": ["memory-books", "memory-books"], "1.32": []}

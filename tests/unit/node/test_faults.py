@@ -1,0 +1,84 @@
+"""The known faults of kubelets: those that a real kubelet showed are told, and no others."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from alignup.node import Node
+from alignup.node.faults import known_faults
+from alignup.replay.scenario import Admit, Remove, read_steps
+
+VECTORS = Path(__file__).parents[2] / "vectors"
+CORNERS = [json.loads(line) for line in (VECTORS / "corner/differences.jsonl").read_text().splitlines()]
+
+
+def faults_of(scenario: dict[str, Any], version: str, last: int | None = None) -> list[set[str]]:
+    """Return what each step of a scenario comes upon, up to the last one that is asked for."""
+    node = Node.from_dict(scenario, kubelet_version=version)
+    found: list[set[str]] = []
+    for step in read_steps(scenario)[: None if last is None else last + 1]:
+        found.append(set())
+        if isinstance(step, Admit):
+            pod = node.read(step.pod)
+            if not node.manager.has_pod(pod.uid):
+                found[-1] = {one.does for one in known_faults(node, pod)}
+                node.admit(pod)
+        elif isinstance(step, Remove) and node.manager.has_pod(step.uid):
+            node.remove(step.uid)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "does"),
+    [
+        ("hand-offline-sibling-cpu-given-twice", "gives CPUs twice"),
+        ("hand-uneven-sockets-cpu-given-twice", "gives CPUs twice"),
+        ("hand-sparse-ids-prefer-closest", "panics"),
+        ("hand-hugepages-size-that-is-not-there", "panics"),
+        ("uneven-20692", "gives CPUs twice"),
+        ("plain-20861", "gives CPUs twice"),
+        ("devices-26403", "gives CPUs twice"),
+        ("init-8043", "gives CPUs twice"),
+    ],
+)
+def test_what_the_kubelet_did_in_a_corner_is_told(name: str, does: str) -> None:
+    corner = next(one for one in CORNERS if one["name"] == name)
+    assert does in faults_of(corner["scenario"], "1.36", corner["step"])[-1]
+
+
+def test_a_distribution_without_end_is_told_where_the_kubelet_hung() -> None:
+    """Recorded of 1.37.2; a scenario that it did not answer has the key `unanswered`."""
+    with gzip.open(VECTORS / "unanswered.jsonl.gz") as file:
+        for scenario in map(json.loads, file):
+            hangs = any("does not answer" in one for one in faults_of(scenario, "1.37"))
+            assert hangs is scenario.get("unanswered", False), scenario["name"]
+
+
+@pytest.mark.parametrize(("version", "found"), [("1.35", {"does not answer"}), ("1.36", set())])
+def test_up_to_1_35_all_sets_of_many_numa_nodes_are_walked(version: str, found: set[str]) -> None:
+    numa = [
+        {"id": node, "memory": 1 << 30, "distances": [10] * 34, "cores": [{"cpus": [node], "socket": 0}] * (node < 2)}
+        for node in range(34)
+    ]
+    options = {"max-allowable-numa-nodes": "34"}
+    scenario = {
+        "machine": {"numaNodes": numa},
+        "kubelet": {"topologyManagerPolicy": "restricted", "topologyManagerPolicyOptions": options},
+        "devices": {"example.com/gpu": [{"id": "g", "numa": 0}]},
+    }
+    node = Node.from_dict(scenario, kubelet_version=version)
+    resources = {"limits": {"example.com/gpu": "1"}}
+    pod = node.read({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "resources": resources}]}})
+    assert {one.does for one in known_faults(node, pod)} == found
+
+
+def test_ordinary_scenarios_have_no_fault() -> None:
+    with gzip.open(VECTORS / "admission.jsonl.gz") as file:
+        for _, line in zip(range(100), file, strict=False):
+            scenario = json.loads(line)
+            assert scenario.get("configError") or not set().union(*faults_of(scenario, "1.36"))
