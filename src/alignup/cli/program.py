@@ -54,7 +54,7 @@ NODE_SUBCOMMANDS = {
     "check": "Check the state files of a kubelet against each other, the machine and the pods.",
     "restart": "Say what a restart or an upgrade of the kubelet does to the pods that run.",
 }
-"""The same of `alignup node`; the module of each is `node_` and its name."""
+"""The same of `alignup node`, whose functions they are in the module `node`."""
 _Resolved: TypeAlias = tuple[str | None, click.Command | None, list[str]]
 """The name of a subcommand, the subcommand, and the words after it."""
 
@@ -64,8 +64,6 @@ class LazyGroup(click.Group):
 
     subcommands: ClassVar[Mapping[str, str]] = {}
     """Name and first line of help of each, in the order in which they are listed."""
-    prefix: ClassVar[str]
-    """What comes before a subcommand's name in the name of its module."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """Return the names in the order in which they are listed."""
@@ -75,9 +73,11 @@ class LazyGroup(click.Group):
         """Import and return a subcommand."""
         if cmd_name not in self.subcommands:
             return None
-        if cmd_name == "node":
-            return node
-        found: click.Command = import_module(f"{self.prefix}{cmd_name}").command
+        return node if cmd_name == "node" else self.imported(cmd_name)
+
+    def imported(self, name: str) -> click.Command:
+        """Import and return a subcommand, which is called `command` in the module of its name."""
+        found: click.Command = import_module(f"alignup.cli.{name}").command
         return found
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> _Resolved:
@@ -99,7 +99,6 @@ class ProgramGroup(LazyGroup):
     """The group of these subcommands; `help` shows the help of what comes after it, or of the program."""
 
     subcommands = SUBCOMMANDS
-    prefix = "alignup.cli."
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> _Resolved:
         """Find a subcommand; see the class and `LazyGroup`."""
@@ -126,7 +125,11 @@ class NodeGroup(LazyGroup):
     """The group of the subcommands about the node of a kubelet."""
 
     subcommands = NODE_SUBCOMMANDS
-    prefix = "alignup.cli.node_"
+
+    def imported(self, name: str) -> click.Command:
+        """Import and return a subcommand."""
+        found: click.Command = getattr(import_module("alignup.cli.node"), name)
+        return found
 
 
 @click.group(name="node", cls=NodeGroup, epilog="Exit status: that of the subcommand; 2 bad usage or bad input.")

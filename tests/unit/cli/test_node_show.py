@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from alignup.cli import node_show
-from alignup.cli.node_collect import ask_cluster
+from alignup.cli import node as node_module
+from alignup.cli.node import ask_cluster
 from alignup.control_plane.api_server.api_client import CLAIMS, Api
 from alignup.kubelet.collect import collect
 from alignup.kubelet.config import Configuration
@@ -105,7 +105,7 @@ def test_watching_shows_the_node_when_it_has_changed(alignup, monkeypatch):
         if len(slept) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(node_show.time, "sleep", sleep)
+    monkeypatch.setattr(node_module.time, "sleep", sleep)
     ended = alignup("node", "show", "--node", ARCHIVE, "--watch", "0.5", "--json")
     assert (ended.status, len(ended.lines), slept) == (130, 1, [0.5] * 3)
 
