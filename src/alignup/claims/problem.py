@@ -203,6 +203,10 @@ class Problem:
         what = f"cannot add device {self.devices[device].id}"
         return AllocationError(f"{way.where}: {what} because a claim constraint would not be satisfied")
 
+    def is_free(self, way: int, device: int) -> bool:
+        """Return whether a way can have a device, counters apart."""
+        return self.matches[way][device] == 1 and not self.taken[device] and not self.blocked[way][device]
+
     def _read_requests(self) -> None:
         """Check the requests in the allocator's order, and list the devices of allocation mode All."""
         for number, claim in enumerate(self.claims):

@@ -96,14 +96,10 @@ def _state(problem: Problem, number: int) -> str:
     way = problem.ways[number]
     asks = "all devices" if way.wanted.allocation_mode == ALL else f"{way.count} of class {way.device_class.name}"
     if not problem.devices:
-        broken = [
-            f"{pool} is {'invalid' if pool.invalid else 'incomplete'}"
-            for pool in problem.pools
-            if pool.invalid or pool.is_incomplete
-        ]
-        return f"{way.name} asks for {asks}: the node reaches no devices" + (
-            f" ({', '.join(broken)})" if broken else ""
-        )
+        invalid = [f"{pool} is invalid" for pool in problem.pools if pool.invalid]
+        broken = invalid + [f"{pool} is incomplete" for pool in problem.pools if pool.is_incomplete]
+        why = f" ({', '.join(broken)})" if broken else ""
+        return f"{way.name} asks for {asks}: the node reaches no devices{why}"
     counts = dict.fromkeys(("free", "in use", "tainted or out of counters", "without the capacity", "not matching"), 0)
     for index in range(len(problem.devices)):
         if problem.taken[index] and not way.is_admin:
@@ -150,14 +146,7 @@ def _values(problem: Problem, claim: Claim, constraint: Constraint) -> str:
         for place, way in enumerate(problem.ways):
             if not problem.covers[number][place]:
                 continue
-            free = sum(
-                1
-                for index, mask in enumerate(masks)
-                if mask >> bit & 1
-                and problem.matches[place][index] == 1
-                and not problem.taken[index]
-                and not problem.blocked[place][index]
-            )
+            free = sum(mask >> bit & problem.is_free(place, index) for index, mask in enumerate(masks))
             counts.append(f"{way.name} {free} of {way.count}")
         example = next(index for index, mask in enumerate(masks) if mask >> bit & 1)
         told.append(f"{_shown(problem, number, example, bit)}: {', '.join(counts)}")

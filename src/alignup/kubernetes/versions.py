@@ -30,9 +30,8 @@ class KubeletVersion(NamedTuple):
 
 
 _HERE: Final = os.path.dirname(__file__)  # noqa: PTH120  # pathlib is slow to import, as json is
-_RELEASES: Final = f"{_HERE}/releases"
 KNOWN_VERSIONS: Final = tuple(
-    sorted(KubeletVersion(int(name[2:-5])) for name in os.listdir(_RELEASES) if name.endswith(".json"))  # noqa: PTH208
+    sorted(KubeletVersion(int(name[2:-5])) for name in os.listdir(f"{_HERE}/releases") if name.endswith(".json"))  # noqa: PTH208
 )
 OLDEST: Final = KNOWN_VERSIONS[0]
 NEWEST: Final = KNOWN_VERSIONS[-1]
@@ -71,7 +70,7 @@ class Release(Record):
 @cache
 def release_of(version: KubeletVersion) -> Release:
     """Return what is known of a release, one of `KNOWN_VERSIONS`."""
-    data = _read_json(f"{_RELEASES}/{version}.json")
+    data = read_table(f"releases/{version}")
     return Release(
         rules=frozenset(data["rules"]),
         faults=frozenset(data["faults"]),
@@ -92,13 +91,9 @@ def known_fields(kind: str) -> frozenset[str]:
 @cache
 def read_table(name: str) -> Any:
     """Return a table of this package, by the name of its file without `.json`."""
-    return _read_json(f"{_HERE}/{name}.json")
-
-
-def _read_json(path: str) -> Any:
     import msgspec  # noqa: PLC0415  # slow to import
 
-    with open(path, encoding="utf-8") as file:  # noqa: PTH123  # as above
+    with open(f"{_HERE}/{name}.json", encoding="utf-8") as file:  # noqa: PTH123  # as above
         return msgspec.json.decode(file.read())
 
 
