@@ -96,9 +96,9 @@ def _state(problem: Problem, number: int) -> str:
     way = problem.ways[number]
     asks = "all devices" if way.wanted.allocation_mode == ALL else f"{way.count} of class {way.device_class.name}"
     if not problem.devices:
-        invalid = [f"{pool} is invalid" for pool in problem.pools if pool.invalid]
-        broken = invalid + [f"{pool} is incomplete" for pool in problem.pools if pool.is_incomplete]
-        why = f" ({', '.join(broken)})" if broken else ""
+        broken = [pool for pool in problem.pools if pool.invalid or pool.is_incomplete]
+        listed = ", ".join(f"{pool} is {'invalid' if pool.invalid else 'incomplete'}" for pool in broken)
+        why = f" ({listed})" if broken else ""
         return f"{way.name} asks for {asks}: the node reaches no devices{why}"
     counts = dict.fromkeys(("free", "in use", "tainted or out of counters", "without the capacity", "not matching"), 0)
     for index in range(len(problem.devices)):
