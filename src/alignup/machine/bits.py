@@ -10,8 +10,8 @@ TYPE_CHECKING = False  # `typing` is slow to import
 if TYPE_CHECKING:
     from typing import Final
 
-_WORD_BITS: Final = 512
-_WORD: Final = (1 << _WORD_BITS) - 1
+_SHORT: Final = 512
+_WORD_BYTES: Final = 8
 
 
 def bit_set(numbers: Iterable[int]) -> int:
@@ -28,16 +28,23 @@ def bit_set(numbers: Iterable[int]) -> int:
 
 def bit_numbers(bits: int) -> Iterator[int]:
     """Yield the positions of the one bits of `bits`, ascending."""
-    start = 0
-    while bits:
+    if bits.bit_length() > _SHORT:
         # to change a long int takes time that grows with its length, so word by word
-        word = bits & _WORD
+        yield from _bit_numbers_of_words(bits.to_bytes((bits.bit_length() + 7) // 8, "little"))
+        return
+    while bits:
+        lowest = bits & -bits
+        yield lowest.bit_length() - 1
+        bits ^= lowest
+
+
+def _bit_numbers_of_words(data: bytes) -> Iterator[int]:
+    for start in range(0, len(data), _WORD_BYTES):
+        word = int.from_bytes(data[start : start + _WORD_BYTES], "little")
         while word:
             lowest = word & -word
-            yield start + lowest.bit_length() - 1
+            yield 8 * start + lowest.bit_length() - 1
             word ^= lowest
-        bits >>= _WORD_BITS
-        start += _WORD_BITS
 
 
 def ids_of(bits: int, ids: Iterable[int]) -> tuple[int, ...]:

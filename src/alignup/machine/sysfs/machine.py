@@ -221,9 +221,11 @@ def cpu_set(tree: KernelTree, folder: str, *names: str) -> int | None:
     It is a list where the name ends in it, else a mask. Masks are named first: old kernels have these only, and where
     a copied tree was edited by hand, the mask counts.
     """
-    texts = ((name, tree.read(f"{folder}/{name}")) for name in names)
-    sets = (number_list(text) if name.endswith("list") else number_mask(text) for name, text in texts)
-    return next((found for found in sets if found is not None), None)
+    for name in names:
+        read = number_list if name.endswith("list") else number_mask
+        if (found := read(tree.read(f"{folder}/{name}"))) is not None:
+            return found
+    return None
 
 
 def partition(cpus: int, group_of: Callable[[int], int | None]) -> Iterator[tuple[int, int]]:
