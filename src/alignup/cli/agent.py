@@ -206,10 +206,10 @@ def give_back(file: LeaseFile) -> None:
 # ---- the log, of the agent and of the other programs that run on
 
 _LOG: Final = logging.getLogger(__name__)
+# What may come with a record beside its message.
 _EXTRAS: Final = ("lease", "uid", "resource", "seconds")
-"""What may come with a record beside its message."""
+# The least levels of syslog's priorities.
 _PRIORITIES: Final = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6), (0, 7))
-"""The least levels of syslog's priorities."""
 
 
 class JSONFormatter(logging.Formatter):

@@ -122,18 +122,21 @@ def explain_resizes(loaded: inputs.LoadedNode, asked: Sequence[Resize], *, as_js
 
 
 class Explained(NamedTuple):
-    """A pod and its explanation."""
+    """A pod and its explanation.
+
+    Attributes:
+        is_alike: it differs from the pod before in its name only, and is refused for the same words.
+        was: the pod's document, if its kubelet has rejected it before.
+        outcome: what its claims come to.
+        fault: the known fault that its kubelet comes upon, as JSON has it.
+    """
 
     pod: Pod
     explanation: Explanation
     is_alike: bool = False
-    """It differs from the pod before in its name only, and is refused for the same words."""
     was: PodDocument | None = None
-    """The pod's document, if its kubelet has rejected it before."""
     outcome: ClaimsOutcome | None = None
-    """What its claims come to."""
     fault: Mapping[str, str] = {}
-    """The known fault that its kubelet comes upon, as JSON has it."""
 
 
 def explained(node: Node, asked: inputs.AskedPods) -> Iterator[Explained]:

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from alignup.kubernetes.pod_documents import PodDocument
 
 
+# Of a machine with more NUMA nodes the help stands before the picture.
 MOST_NODES_BEFORE_HELP: Final = 4
-"""Of a machine with more NUMA nodes the help stands before the picture."""
+# With more, all but the first cause stand below.
 MOST_CAUSE_LINES: Final = 2
-"""With more, all but the first cause stand below."""
+# Columns of the line before the tables.
 RULE: Final = 40
-"""Columns of the line before the tables."""
 
 
 def show_note(note: str) -> None:

@@ -18,9 +18,10 @@ from alignup.errors import AlignupError, InputError, one_line
 
 BAD_INPUT = 2
 INTERRUPTED = 130
+# A shell's status for a program that SIGPIPE ended, as 130 is for SIGINT.
 CLOSED_PIPE = 141
-"""A shell's status for a program that SIGPIPE ended, as 130 is for SIGINT."""
 
+# The modules that each extra of the package brings; of a module in several, the first is the least.
 EXTRAS = {
     "metrics": ("prometheus_client",),
     "nvidia": ("pynvml",),
@@ -28,7 +29,6 @@ EXTRAS = {
     "agent": ("grpc", "google.protobuf", "prometheus_client"),
     "cluster": ("aiohttp", "kubernetes_asyncio", "prometheus_client", "xxhash"),
 }
-"""The modules that each extra of the package brings; of a module in several, the first is the least."""
 
 
 def status_of(work: Callable[[], int], failed: int = BAD_INPUT) -> int:

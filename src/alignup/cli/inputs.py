@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from alignup.replay.scenario import Resize
 
 _SPREADS = ("cores", "numa")
+# What `--machine` and `--node` name for this machine.
 HERE = "/"
-"""What `--machine` and `--node` name for this machine."""
 GZIP_MAGIC = b"\x1f\x8b"
 CHUNK = 1 << 20
+# The most bytes of a cluster or a trace: those of some hundred thousand pods.
 FILE_LIMIT = 256 << 20
-"""The most bytes of a cluster or a trace: those of some hundred thousand pods."""
+# The most bytes of a line: as many as the file of a machine may have.
 LINE_LIMIT = 16 << 20
-"""The most bytes of a line: as many as the file of a machine may have."""
 BLANK_LIMIT = 1_000_000
 
 
@@ -295,29 +295,35 @@ class NodeSource(options.Gathered):
 
 
 class AskedPods(Record):
-    """The pods that a command is asked about."""
+    """The pods that a command is asked about.
+
+    Attributes:
+        pods: those to decide on, in order.
+        there: those that are on the node already, as the node knows them.
+        rejected: those that their kubelet rejected, newest first.
+        before: those of the input that nobody asks about, and that come before the one that is asked about.
+    """
 
     pods: tuple[Pod, ...] = ()
-    """Those to decide on, in order."""
     there: tuple[Pod, ...] = ()
-    """Those that are on the node already, as the node knows them."""
     rejected: tuple[PodDocument, ...] = ()
-    """Those that their kubelet rejected, newest first."""
     before: tuple[Pod, ...] = ()
-    """Those of the input that nobody asks about, and that come before the one that is asked about."""
 
 
 class LoadedNode(Record):
-    """A node, with a title for people and the example pods of its machine."""
+    """A node, with a title for people and the example pods of its machine.
+
+    Attributes:
+        pods: manifests of the example pods of a catalog machine.
+        pod_list: the List of the pods of a kubelet's node, where there is one.
+        claims: the objects of claims that were collected with it; None: there are none, or others are given.
+    """
 
     node: Node
     title: str
     pods: tuple[Any, ...] = ()
-    """Manifests of the example pods of a catalog machine."""
     pod_list: bytes | None = None
-    """The List of the pods of a kubelet's node, where there is one."""
     claims: Resources | None = None
-    """The objects of claims that were collected with it; None: there are none, or others are given."""
 
 
 def load_node(source: NodeSource, version: KubeletVersion | None = None) -> LoadedNode:

@@ -128,10 +128,10 @@ UNKNOWN_VENDOR: Final = "0000"
 
 LONG_LIST: Final = 20
 
+# Columns of the terminal that a column of the matrix of distances takes.
 MATRIX_CELL: Final = 5
-"""Columns of the terminal that a column of the matrix of distances takes."""
+# Columns of the terminal, or of a file's line, beyond which that matrix is too wide to read.
 WIDEST_MATRIX: Final = 120
-"""Columns of the terminal, or of a file's line, beyond which that matrix is too wide to read."""
 
 
 def show_machine(title: str, loaded: LoadedMachine) -> None:

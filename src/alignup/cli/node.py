@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 # ---- collect
 
 
+# The parts that are worth having, where they are in an archive, and what it costs where one is missing.
 _WORTH = {
     "sys": ("sys/", "the machine is not known elsewhere without --machine"),
     "configuration": ("var/lib/kubelet/config.yaml", "the topology policy is not known"),
@@ -46,7 +47,6 @@ _WORTH = {
     "PodResources": ("podresources/allocatable.json", "the NUMA nodes of free devices are not known"),
     "pods": ("pods.json", "pods are known by what they hold only; --pods or --kubeconfig gives them"),
 }
-"""The parts that are worth having, where they are in an archive, and what it costs where one is missing."""
 
 
 @options.subcommand("collect")

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from alignup.cli.terminal import Console
     from alignup.explanations.explanation import Explanation, PlacePart, ResourcePart
 
+# In a bar; of more units a square stands for several.
 MOST_SQUARES: Final = 8
-"""In a bar; of more units a square stands for several."""
+# Columns that the picture takes where there are more.
 WIDEST: Final = 120
-"""Columns that the picture takes where there are more."""
+# Of more NUMA nodes, those that are alike share one.
 MOST_COLUMNS: Final = 4
-"""Of more NUMA nodes, those that are alike share one."""
 MOST_PODS: Final = 2
 USED: Final = "■"
 FREE: Final = "□"

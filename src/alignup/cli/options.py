@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 Complete: TypeAlias = "Callable[[click.Context, click.Parameter, str], list[CompletionItem]]"
 
+# Those of `alignup.cluster`, which is not imported for a help text.
 STRATEGIES: Final = ("least-numa-nodes", "least-allocated", "most-allocated", "balanced-allocation", "document")
-"""Those of `alignup.cluster`, which is not imported for a help text."""
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 LOG_FORMATS: Final = ("text", "json")
 POLICIES: Final = ("none", "best-effort", "restricted", "single-numa-node")

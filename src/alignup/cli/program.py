@@ -21,9 +21,10 @@ from alignup.cli.failures import CLOSED_PIPE, complain, forget_output, status_of
 from alignup.errors import AlignupWarning
 from alignup.version import VERSION
 
+# A file of many bad lines has no more warnings than a person reads.
 MOST_SAID = 50
-"""A file of many bad lines has no more warnings than a person reads."""
 
+# Name and first line of help of each subcommand; its module has the same name.
 SUBCOMMANDS = {
     "admit": "Admit pods on a machine, or say why not.",
     "explain": "Say why pods are admitted or refused on a machine, and what would help.",
@@ -44,7 +45,7 @@ SUBCOMMANDS = {
     "split": "Cut a machine into equal, aligned parts.",
     "agent": "Place work on this machine for all its users, with device plugins.",
 }
-"""Name and first line of help of each subcommand; its module has the same name."""
+# The same of `alignup node`, whose functions they are in the module `node`.
 NODE_SUBCOMMANDS = {
     "collect": "Pack a kubelet's node into an archive, to be looked at elsewhere.",
     "show": "Show who holds what, as tables, JSON or pictures.",
@@ -54,16 +55,18 @@ NODE_SUBCOMMANDS = {
     "check": "Check the state files of a kubelet against each other, the machine and the pods.",
     "restart": "Say what a restart or an upgrade of the kubelet does to the pods that run.",
 }
-"""The same of `alignup node`, whose functions they are in the module `node`."""
+# The name of a subcommand, the subcommand, and the words after it.
 _Resolved: TypeAlias = tuple[str | None, click.Command | None, list[str]]
-"""The name of a subcommand, the subcommand, and the words after it."""
 
 
 class LazyGroup(click.Group):
-    """A group that knows its subcommands' names and imports them when they are called."""
+    """A group that knows its subcommands' names and imports them when they are called.
+
+    Attributes:
+        subcommands: name and first line of help of each, in the order in which they are listed.
+    """
 
     subcommands: ClassVar[Mapping[str, str]] = {}
-    """Name and first line of help of each, in the order in which they are listed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """Return the names in the order in which they are listed."""

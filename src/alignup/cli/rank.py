@@ -218,6 +218,7 @@ def answer_dict(
 
 
 _YES_NO: Final = {True: "yes", False: "no", None: "-"}
+# By the key of a placement, its heading and how a person reads it.
 _COLUMNS: Final[Mapping[str, tuple[str, Callable[[Any], str]]]] = {
     "node": ("node", str),
     "score": ("score", lambda score: number_in(score, ".2f")),
@@ -227,7 +228,6 @@ _COLUMNS: Final[Mapping[str, tuple[str, Callable[[Any], str]]]] = {
     "exact": ("certain", _YES_NO.__getitem__),
     "draAligned": ("near its claims' devices", _YES_NO.__getitem__),
 }
-"""By the key of a placement, its heading and how a person reads it."""
 
 
 def show(told: Mapping[str, Any], top: int) -> None:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from alignup.kubernetes.versions import KubeletVersion
     from alignup.replay.summary import Counts, NodeReport, Report
 
+# Fewer scenarios than this are over before a progress bar would be read.
 SHOWN_PROGRESS = 200
-"""Fewer scenarios than this are over before a progress bar would be read."""
 
 
 @options.subcommand("replay", "0 done; 1 with --fail-on-refusal if something was refused")
@@ -265,8 +265,8 @@ def lines_of(answer: dict[str, Any], steps: Sequence[Mapping[str, Any]], where: 
         yield f"  {number}: " + (f"admitted, {got}" if got else other)
 
 
+# Longer tables of utilisation are cut; JSON has all of it.
 MOST_ROWS: Final = 60
-"""Longer tables of utilisation are cut; JSON has all of it."""
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _CURVE: Final = 24
 

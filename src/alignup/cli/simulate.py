@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 SHOWN_CAUSES = 10
 
+# Shorter traces are over before a progress bar would be read.
 SHOWN_PROGRESS = 2000
-"""Shorter traces are over before a progress bar would be read."""
 
 
 @options.subcommand("simulate")

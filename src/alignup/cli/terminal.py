@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     Console: TypeAlias = "RichConsole | PlainConsole"
 
 _T = TypeVar("_T")
+# Columns that a table in a file or pipe may have: programs read it too, so no value is broken in two.
 PLAIN_WIDTH: Final = 10_000
-"""Columns that a table in a file or pipe may have: programs read it too, so no value is broken in two."""
 GAP: Final = "   "
+# What rich takes for a mark, and the backslashes before it, of which an odd number makes it text.
 _TAG: Final = r"(\\*)(\[[a-z#/@][^\[]*?\])"
-"""What rich takes for a mark, and the backslashes before it, of which an odd number makes it text."""
 
 
 class PlainConsole:

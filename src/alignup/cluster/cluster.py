@@ -31,9 +31,11 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
+# The ways to score placements; see `Cluster.evaluate`.
 STRATEGIES: Final = ("least-numa-nodes", "least-allocated", "most-allocated", "balanced-allocation", "document")
-"""The ways to score placements; see `Cluster.evaluate`."""
 
+# The meaning of the codes in `Evaluation.reason`: the words that a kubelet puts into a pod's status, Koordinator's for
+# a pod that brings another policy than the node has, and the scheduler's for claims that cannot be allocated.
 REASONS: Final = (
     "",
     "TopologyAffinityError",
@@ -43,24 +45,25 @@ REASONS: Final = (
     "EmptyPodSharedPoolError",
     "Unschedulable",
 )
-"""The meaning of the codes in `Evaluation.reason`: the words that a kubelet puts into a pod's status, Koordinator's for
-a pod that brings another policy than the node has, and the scheduler's for claims that cannot be allocated."""
 
 
 class Evaluation(Record, eq=False):
-    """The answer of each node of a cluster to a pod."""
+    """The answer of each node of a cluster to a pod.
+
+    Attributes:
+        reason: an index into `REASONS`; 0 where the pod is admitted.
+        affinity: the NUMA nodes of all containers together, bit i for position i; 0: none was decided, or refused.
+        preferred: whether every container's affinity is preferred; False where refused, and under policy none.
+        score: higher is better; minus infinity where refused.
+        exact: False where amounts could not tell: the node may refuse the pod all the same. Refusals are certain.
+    """
 
     admitted: npt.NDArray[np.bool_]
     reason: npt.NDArray[np.uint8]
-    """An index into `REASONS`; 0 where the pod is admitted."""
     affinity: npt.NDArray[np.uint64]
-    """The NUMA nodes of all containers together, bit i for position i; 0: none was decided, or refused."""
     preferred: npt.NDArray[np.bool_]
-    """Whether every container's affinity is preferred; False where refused, and under policy none."""
     score: npt.NDArray[np.float64]
-    """Higher is better; minus infinity where refused."""
     exact: npt.NDArray[np.bool_]
-    """False where amounts could not tell: the node may refuse the pod all the same. Refusals are certain."""
 
     @classmethod
     def empty(cls, count: int) -> Evaluation:
@@ -110,10 +113,10 @@ AMOUNTS_ONLY: Final = (
 )
 
 _MOST_THREADS: Final = 256
+# The fewest containers to judge, over all nodes, for which a thread is used: two milliseconds of work.
 _WORTH_A_THREAD: Final = 1 << 15
-"""The fewest containers to judge, over all nodes, for which a thread is used: two milliseconds of work."""
+# The number of parts that the nodes are divided into; each thread takes one part after another.
 _SHARES: Final = 16
-"""The number of parts that the nodes are divided into; each thread takes one part after another."""
 
 
 class Cluster:
@@ -142,8 +145,8 @@ class Cluster:
     ) -> None:
         self.names = tuple(names)
         self._members = list(nodes)
+        # Of those of which only amounts are known.
         self._profiles = list(profiles) or [VersionProfile()] * len(self.names)
-        """Of those of which only amounts are known."""
         self._nodes: tuple[Node, ...] | None = None
         self._indices = {name: index for index, name in enumerate(self.names)}
         if len(self._indices) != len(self.names):

@@ -27,40 +27,46 @@ if TYPE_CHECKING:
     from alignup.node import Node
     from alignup.topology_manager.admission import Admission
 
+# Evictions up to which all sets of pods are looked at.
 MOST_PROVEN: Final = 3
-"""Evictions up to which all sets of pods are looked at."""
+# Evictions beyond which no proof is tried.
 _MOST_DOUBTED: Final = 8
-"""Evictions beyond which no proof is tried."""
+# Sets of one size that are looked at for a proof.
 _MOST_SETS: Final = 20_000
-"""Sets of one size that are looked at for a proof."""
+# Trials of pods on nodes for a proof.
 _MOST_TRIALS: Final = 4000
-"""Trials of pods on nodes for a proof."""
+# Sets of one size that are tried for a pod where nothing is proven.
 _MOST_ATTEMPTS: Final = 50
-"""Sets of one size that are tried for a pod where nothing is proven."""
 _STRATEGY: Final = "most-allocated"
 
 
 class Standing(Record):
-    """The facts about a pod that decide whether it may go for others."""
+    """The facts about a pod that decide whether it may go for others.
+
+    Attributes:
+        since: when it began to run, in seconds: of pods that are equal otherwise the youngest goes.
+        budgets: the disruption budgets that protect it.
+        comes_back: whether a controller makes another one in its place; a pod that would be lost is never evicted.
+    """
 
     priority: int = 0
     since: float = 0.0
-    """When it began to run, in seconds: of pods that are equal otherwise the youngest goes."""
     budgets: tuple[str, ...] = ()
-    """The disruption budgets that protect it."""
     comes_back: bool = True
-    """Whether a controller makes another one in its place; a pod that would be lost is never evicted."""
 
 
 class Step(Record):
-    """One step of a plan."""
+    """One step of a plan.
+
+    Attributes:
+        action: `evict`, `place` (a pod that waits), or `move` (the place of a pod that was evicted).
+        numa_nodes: the kernel's ids of the NUMA nodes that the pod gets; empty: any, or it goes.
+    """
 
     action: str
-    """`evict`, `place` (a pod that waits), or `move` (the place of a pod that was evicted)."""
     pod: Pod
     node: str
     numa_nodes: tuple[int, ...] = ()
-    """The kernel's ids of the NUMA nodes that the pod gets; empty: any, or it goes."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the step as JSON can hold it."""
@@ -70,14 +76,17 @@ class Step(Record):
 
 
 class RoomPlan(Record):
-    """How waiting pods find a place."""
+    """How waiting pods find a place.
+
+    Attributes:
+        steps: in the order in which they were tried, and work.
+        left_out: the pods for which no place was found.
+        proven: no plan with fewer evictions gives all pods a place.
+    """
 
     steps: tuple[Step, ...]
-    """In the order in which they were tried, and work."""
     left_out: tuple[Pod, ...]
-    """The pods for which no place was found."""
     proven: bool
-    """No plan with fewer evictions gives all pods a place."""
 
     def _of(self, action: str) -> tuple[Step, ...]:
         return tuple(step for step in self.steps if step.action == action)
@@ -109,12 +118,15 @@ class RoomPlan(Record):
 
 
 class Rules(Record):
-    """Who may go, and which sets of pods are the lesser loss."""
+    """Who may go, and which sets of pods are the lesser loss.
+
+    Attributes:
+        standings: by uid; a pod that is not there is as `Standing()` says.
+        budgets: how many disruptions each budget still allows.
+    """
 
     standings: Mapping[str, Standing] = field(default_factory=dict)
-    """By uid; a pod that is not there is as `Standing()` says."""
     budgets: Mapping[str, int] = field(default_factory=dict)
-    """How many disruptions each budget still allows."""
 
     def of(self, pod: Pod) -> Standing:
         """Return the standing of a pod."""
@@ -277,10 +289,10 @@ def _width(node: Node, pod: Pod) -> int:
     return held.bit_count() or len(node.machine.numa_nodes)
 
 
+# Pods that go, each with its node.
 _Victims: TypeAlias = "tuple[tuple[str, Pod], ...]"
-"""Pods that go, each with its node."""
+# Steps, and by name the nodes that are others after them.
 _Plan: TypeAlias = "tuple[tuple[Step, ...], dict[str, Node]]"
-"""Steps, and by name the nodes that are others after them."""
 
 
 class _Search:
@@ -296,8 +308,8 @@ class _Search:
         self._nodes = {name: without(node, ()) for name, node in nodes.items()}
         self._cluster = Cluster.from_nodes(self._nodes)
         self._totals = Totals(self._cluster.nodes)
+        # Of pods on nodes that are left; below zero: there were too many.
         self._trials = 0
-        """Of pods on nodes that are left; below zero: there were too many."""
 
     def _takers(self, pod: Pod) -> Iterable[str]:
         """Return the nodes that may take a pod as they are, by the compiled core."""
@@ -434,8 +446,8 @@ class _Greedy(_Search):
                 self._variants.update(f"{name}/{pod.uid}", without(node, [pod]))
 
 
+# Nodes on which a pod is tried where nothing is proven.
 _MOST_NODES: Final = 24
-"""Nodes on which a pod is tried where nothing is proven."""
 
 
 class _Proof(_Search):
@@ -463,8 +475,8 @@ class _Proof(_Search):
             if any(able[index] and admits(without(node, going[name]), pod) for pod, able in large_enough)
         }
         self._trials = _MOST_TRIALS
+        # Nothing was left out so far; and not before the last size.
         self.was_whole = self.is_whole = True
-        """Nothing was left out so far; and not before the last size."""
 
     def plan_of(self, size: int) -> tuple[Step, ...] | None:
         """Return the plan of so many evictions with the least loss; None: there is none, or too much to look at."""

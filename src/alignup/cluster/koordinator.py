@@ -30,14 +30,17 @@ _THOUSANDTHS: Final = 1000
 
 
 class NodeVerdict(Record):
-    """The verdict and score of a scheduler for one node."""
+    """The verdict and score of a scheduler for one node.
+
+    Attributes:
+        score: the score of the placement's NUMA nodes under the profile; 0 where none was decided.
+        numa_nodes: the kernel's ids of the placement's NUMA nodes; None: any, or refused.
+    """
 
     node: str
     verdict: Verdict
     score: float
-    """The score of the placement's NUMA nodes under the profile; 0 where none was decided."""
     numa_nodes: tuple[int, ...] | None
-    """The kernel's ids of the placement's NUMA nodes; None: any, or refused."""
 
     @property
     def admitted(self) -> bool:

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod
     from alignup.node import Node
 
+# The strategies that need no NUMA nodes.
 BLIND_STRATEGIES: Final = ("least-allocated", "most-allocated", "balanced-allocation")
-"""The strategies that need no NUMA nodes."""
 
 _SCORED: Final = ("cpu", "memory")
+# More than any node has of anything; larger requests are clamped to it.
 _MORE_THAN_ANY: Final = MEMORY_LIMIT + 1
-"""More than any node has of anything; larger requests are clamped to it."""
+# More of a pod's request is not counted as in use, so that the sum over a hundred pods is a number of 64 bits.
 _MOST_COUNTED: Final = 1 << 56
-"""More of a pod's request is not counted as in use, so that the sum over a hundred pods is a number of 64 bits."""
 _NOTHING_NEEDED: Final = np.iinfo(np.int64).min
 
 
@@ -173,11 +173,14 @@ _MILLI: Final = 1000
 
 
 class Shortage(Record):
-    """A resource that a node has too little of."""
+    """A resource that a node has too little of.
+
+    Attributes:
+        asked: CPUs in thousandths, memory in bytes, devices by number; as for the others.
+    """
 
     resource: str
     asked: int
-    """CPUs in thousandths, memory in bytes, devices by number; as for the others."""
     free: int
 
     @property
@@ -199,8 +202,8 @@ class Fit:
     """
 
     def __init__(self, cluster: Cluster) -> None:
+        # By resource, what each node has left: CPUs in thousandths, memory in bytes, devices by number.
         self.free: dict[str, npt.NDArray[np.int64]]
-        """By resource, what each node has left: CPUs in thousandths, memory in bytes, devices by number."""
         self._count = len(cluster)
         if cluster.nodes:
             totals = Totals(cluster.nodes)

@@ -28,40 +28,49 @@ _NONE: Final = TOPOLOGY_POLICIES.index("none")
 
 
 class Refused(Record):
-    """A node that would not take the pod."""
+    """A node that would not take the pod.
+
+    Attributes:
+        reason: the kubelet's word, or the default scheduler's, such as `Insufficient cpu`.
+        message: a sentence, of the node itself or, where only amounts are known, about these.
+        cause: a few words without amounts, equal for nodes that refuse the pod alike.
+    """
 
     node: str
     reason: str
-    """The kubelet's word, or the default scheduler's, such as `Insufficient cpu`."""
     message: str
-    """A sentence, of the node itself or, where only amounts are known, about these."""
     cause: str = ""
-    """A few words without amounts, equal for nodes that refuse the pod alike."""
 
 
 class RefusalGroup(Record):
-    """Nodes that would not take the pod for equal causes."""
+    """Nodes that would not take the pod for equal causes.
+
+    Attributes:
+        nodes: their names, in the cluster's order.
+        message: the sentence of the first of them.
+    """
 
     reason: str
     cause: str
     nodes: tuple[str, ...]
-    """Their names, in the cluster's order."""
     message: str
-    """The sentence of the first of them."""
 
 
 class Ranking(Record):
-    """The nodes that would take a pod, the best first, and the others."""
+    """The nodes that would take a pod, the best first, and the others.
+
+    Attributes:
+        order: indices of nodes: those that manage NUMA nodes by score, then those that do not.
+        unmanaged: names of the nodes in `order` that align nothing: their policy is none, or nothing is known of them.
+        refused: in the cluster's order.
+        meets: by index of a node in `order`, whether the devices of the pod's claims would meet its CPUs and memory
+            there; see `ClaimProvider.are_aligned` of `alignup.claims.on_node`. Empty: nothing is known of claims.
+    """
 
     order: tuple[int, ...]
-    """Indices of nodes: those that manage NUMA nodes by score, then those that do not."""
     unmanaged: tuple[str, ...]
-    """Names of the nodes in `order` that align nothing: their policy is none, or nothing is known of them."""
     refused: tuple[Refused, ...]
-    """In the cluster's order."""
     meets: Mapping[int, bool | None] = field(default_factory=dict)
-    """By index of a node in `order`, whether the devices of the pod's claims would meet its CPUs and memory there; see
-    `ClaimProvider.are_aligned` of `alignup.claims.on_node`. Empty: nothing is known of claims."""
 
     @property
     def refusals(self) -> Mapping[str, int]:
@@ -154,8 +163,8 @@ def _refused(
     return tuple(refused)
 
 
+# The pods that a kubelet runs by default (`maxPods`), those that are on the node already included.
 MOST_PODS: Final = 110
-"""The pods that a kubelet runs by default (`maxPods`), those that are on the node already included."""
 
 
 def replicas_that_fit(nodes: Sequence[Node], pod: Pod) -> list[int]:

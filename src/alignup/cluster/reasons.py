@@ -45,24 +45,30 @@ _TOGETHER: Final = "the containers do not fit together"
 
 
 class Layout(Record):
-    """The facts about a node that its words depend on, besides what is free."""
+    """The facts about a node that its words depend on, besides what is free.
+
+    Attributes:
+        policy: an index into `TOPOLOGY_POLICIES`.
+        ids: the kernel's ids of the NUMA nodes; empty: their positions are all that is known.
+        resources: the resources that its managers give out; nothing else is asked of it.
+    """
 
     policy: int
-    """An index into `TOPOLOGY_POLICIES`."""
     pod_scope: bool
     numa_nodes: int
     ids: tuple[int, ...]
-    """The kernel's ids of the NUMA nodes; empty: their positions are all that is known."""
     resources: frozenset[str]
-    """The resources that its managers give out; nothing else is asked of it."""
 
 
 class Layouts(Record, eq=False):
-    """The layout of each node of a cluster; there are few that differ."""
+    """The layout of each node of a cluster; there are few that differ.
+
+    Attributes:
+        of: for each node, its place in `kinds`.
+    """
 
     kinds: tuple[Layout, ...]
     of: npt.NDArray[np.int64]
-    """For each node, its place in `kinds`."""
 
 
 def layouts_of(cluster: Cluster) -> Layouts:
@@ -147,16 +153,16 @@ def _on_nodes(offers: Sequence[Offer], ids: Sequence[int]) -> str:
     return ", ".join(parts)
 
 
+# Nodes that are asked themselves why they refuse a pod.
 MOST_ASKED: Final = 64
-"""Nodes that are asked themselves why they refuse a pod."""
 _PREFIX: Final = "NUMA: "
+# By the kind of the cause, as `alignup.explanations.cause.Cause` has it.
 _WORDS: Final = {
     "too little": "not enough {} is free on the node",
     "one node": "no NUMA node has enough {}",
     "spread": "{} would need more NUMA nodes than on an empty machine",
     "conflict": "no set of NUMA nodes suits {}",
 }
-"""By the kind of the cause, as `alignup.explanations.cause.Cause` has it."""
 
 
 def refusal_texts(
@@ -229,8 +235,8 @@ def refusal_texts(
     return texts
 
 
+# A resource, the NUMA nodes that have enough of it (-1: all together have not), and whether it takes more of them.
 _Fact = tuple[str, int, bool]
-"""A resource, the NUMA nodes that have enough of it (-1: all together have not), and whether it takes more of them."""
 
 
 def _wanted(cluster: Cluster, one: Pod | Container) -> list[tuple[str, int]]:

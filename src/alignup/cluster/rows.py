@@ -33,8 +33,8 @@ _counted_devices = lru_cache(maxsize=1024)(
     lambda totals, over_all_nodes: DeviceInventory.from_counts(list(totals), over_all_nodes=over_all_nodes)
 )
 _NEWEST_PROFILE = VersionProfile()
+# Capacity, allocatable and available amounts of a resource, one for each NUMA node.
 Amounts = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
-"""Capacity, allocatable and available amounts of a resource, one for each NUMA node."""
 
 
 def row_of_node(node: Node) -> Row:
@@ -62,13 +62,17 @@ def row_of_node(node: Node) -> Row:
 
 
 class NodeAmounts(Record):
-    """The facts about a node of which only amounts are known; each amount comes once for each NUMA node."""
+    """The facts about a node of which only amounts are known; each amount comes once for each NUMA node.
+
+    Attributes:
+        resources: capacity, allocatable and available CPUs, bytes of each type, and devices; what is missing is not
+            aligned.
+    """
 
     numa_nodes: int
     policy: str = "none"
     scope: str = "container"
     resources: Mapping[str, Amounts] = field(default_factory=dict)
-    """Capacity, allocatable and available CPUs, bytes of each type, and devices; what is missing is not aligned."""
     distances: tuple[tuple[int, ...], ...] | None = None
 
     @property
@@ -127,8 +131,8 @@ def one_default(defaults: Sequence[str]) -> str:
     return found[0] if found else "Required"
 
 
+# Exclusive CPUs, (type, bytes) of memory, (resource, count) of devices, and whether all of it is handed on.
 Request = tuple[int, tuple[tuple[str, int], ...], tuple[tuple[str, int], ...], bool]
-"""Exclusive CPUs, (type, bytes) of memory, (resource, count) of devices, and whether all of it is handed on."""
 
 
 def request_of(one: Pod | Container) -> Request:

@@ -39,13 +39,16 @@ if TYPE_CHECKING:
 
 
 class Arrival(Record):
-    """A pod that wants to run."""
+    """A pod that wants to run.
+
+    Attributes:
+        time: seconds since some beginning.
+        duration: seconds from its admission to its end; None: until it is removed.
+    """
 
     time: float
-    """Seconds since some beginning."""
     pod: Pod
     duration: float | None = None
-    """Seconds from its admission to its end; None: until it is removed."""
 
 
 class Removal(Record):
@@ -135,8 +138,8 @@ def _admitted_pod(wire: _Manifest, templates: dict[bytes, Pod]) -> Pod:
     return templates[key]
 
 
+# Shares of a NUMA node's CPUs, each with how many of sixteen pods request that share.
 _PARTS = ((1 / 8, 5), (1 / 4, 4), (1 / 2, 3), (3 / 4, 2), (1, 1), (2, 1))
-"""Shares of a NUMA node's CPUs, each with how many of sixteen pods request that share."""
 
 _MEAN_DURATION = 1000.0
 _GIBIBYTE = 1 << 30
@@ -191,52 +194,61 @@ def _synthetic_pod(cpus: int, gibibytes: int, devices: dict[str, int]) -> Pod:
 
 _PLACED: Final = "placed"
 _REFUSED: Final = "refused"
+# The outcomes after which a pod does not wait.
 _OVER: Final = (_PLACED, _REFUSED)
-"""The outcomes after which a pod does not wait."""
+# At how many arrivals stranded capacity is measured.
 _SAMPLES: Final = 100
-"""At how many arrivals stranded capacity is measured."""
 
 
 class Waiting(Record):
-    """How long pods waited until they found a node, or until the trace was over."""
+    """How long pods waited until they found a node, or until the trace was over.
+
+    Attributes:
+        mean: seconds, over all arrivals.
+        pods: those that still wait at the end.
+        evictions: pods that went for others, to another place at once.
+    """
 
     mean: float
-    """Seconds, over all arrivals."""
     longest: float
     pods: int
-    """Those that still wait at the end."""
     evictions: int
-    """Pods that went for others, to another place at once."""
 
 
 class Report(Record):
-    """The outcome of a trace."""
+    """The outcome of a trace.
+
+    Attributes:
+        no_room: pods for which no node had enough of everything in total.
+        no_alignment: pods for which nodes had room, and the scheduler saw that none could align them; a blind one never
+            does.
+        refused: pods that every node refused on which they were tried, which the scheduler had not foreseen.
+        refusals: the number of times that a node refused a pod, by the kubelet's reason; a pod can be tried on several
+            nodes.
+        utilisation: by resource, the mean part of what there is that was requested by running pods, weighted with time.
+        peak: the largest such part.
+        stranded: by resource, the mean share of free amounts that lay on nodes with enough in total for the pod at hand
+            which would have refused it; over arrivals spread evenly over the trace.
+        misaligned: placed pods of which some device of a claim is not near their CPUs and memory; None: no claims are
+            known.
+        causes: by reason and cause, equal for nodes that refuse a pod alike, how often a node refused: one on which a
+            pod was tried, or, of a pod that no node could align, one that had enough in total.
+        waiting: None: pods that found no node were given up.
+    """
 
     arrivals: int
     placed: int
     no_room: int
-    """Pods for which no node had enough of everything in total."""
     no_alignment: int
-    """Pods for which nodes had room, and the scheduler saw that none could align them; a blind one never does."""
     refused: int
-    """Pods that every node refused on which they were tried, which the scheduler had not foreseen."""
     refusals: Mapping[str, int]
-    """The number of times that a node refused a pod, by the kubelet's reason; a pod can be tried on several nodes."""
     utilisation: Mapping[str, float]
-    """By resource, the mean part of what there is that was requested by running pods, weighted with time."""
     peak: Mapping[str, float]
-    """The largest such part."""
     stranded: Mapping[str, float]
-    """By resource, the mean share of free amounts that lay on nodes with enough in total for the pod at hand which
-    would have refused it; over arrivals spread evenly over the trace."""
 
     misaligned: int | None = None
-    """Placed pods of which some device of a claim is not near their CPUs and memory; None: no claims are known."""
     causes: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    """By reason and cause, equal for nodes that refuse a pod alike, how often a node refused: one on which a pod was
-    tried, or, of a pod that no node could align, one that had enough in total."""
     waiting: Waiting | None = None
-    """None: pods that found no node were given up."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON can hold it."""
@@ -316,8 +328,8 @@ class Simulation:
         self._causes: Counter[tuple[str, str]] = Counter()
         self._meter = Meter(self.totals)
         self._ends: list[tuple[float, str]] = []
+        # By uid, pods that wait, with the word under which they are counted.
         self._waiting: dict[str, tuple[Arrival, str]] = {}
-        """By uid, pods that wait, with the word under which they are counted."""
         self._waited: list[float] = []
         self._next_plan = float("-inf")
 
@@ -493,33 +505,36 @@ class Simulation:
         return True
 
 
+# Different demands that are kept up to date; forgotten together when there are more.
 _DEMANDS_KEPT: Final = 256
-"""Different demands that are kept up to date; forgotten together when there are more."""
 
+# Changes of nodes that are remembered until all demands are forgotten.
 _CHANGES_KEPT: Final = 1 << 20
-"""Changes of nodes that are remembered until all demands are forgotten."""
 
 
 class Demand(Record, frozen=False):
-    """What pods that ask for the same are told by every node."""
+    """What pods that ask for the same are told by every node.
+
+    Attributes:
+        pod: the first of them.
+        request: in the order of `Totals.resources`; None: something that no node has.
+        fits: whether a node has as much left in total.
+        scores: how much a node is worth; minus infinity: it is no candidate.
+        answer: the verdicts of the nodes; those of nodes where the pod does not fit are not kept up to date.
+        seen: the number of changes of nodes that `fits` and `scores` take into account.
+        judged: the number of changes that the answer takes into account; -1: none was given yet.
+        causes: by index, why nodes refused when they were asked, and how often they had changed by then.
+    """
 
     pod: Pod
-    """The first of them."""
     request: npt.NDArray[np.int64] | None
-    """In the order of `Totals.resources`; None: something that no node has."""
     fits: npt.NDArray[np.bool_]
-    """Whether a node has as much left in total."""
     scores: npt.NDArray[np.float64]
-    """How much a node is worth; minus infinity: it is no candidate."""
     job: Job
     answer: Evaluation
-    """The verdicts of the nodes; those of nodes where the pod does not fit are not kept up to date."""
     seen: int = 0
-    """The number of changes of nodes that `fits` and `scores` take into account."""
     judged: int = -1
-    """The number of changes that the answer takes into account; -1: none was given yet."""
     causes: dict[int, tuple[int, str]] = field(default_factory=dict)
-    """By index, why nodes refused when they were asked, and how often they had changed by then."""
 
 
 class Candidates:

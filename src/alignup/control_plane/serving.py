@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from aiohttp.typedefs import Handler
 
 _HIGHEST_PORT = 65535
+# At once; the one that has been idle for the longest makes room for another.
 MOST_CONNECTIONS: Final = 512
-"""At once; the one that has been idle for the longest makes room for another."""
 _HANDSHAKE_SECONDS: Final = 10.0
+# Seconds for requests that are being answered when the process ends.
 _LAST_ANSWERS: Final = 5.0
-"""Seconds for requests that are being answered when the process ends."""
+# Seconds from a signal to the end, whatever is under way; Kubernetes gives a pod 30.
 GRACE: Final = 20
-"""Seconds from a signal to the end, whatever is under way; Kubernetes gives a pod 30."""
 
 
 def address(text: str) -> tuple[str, int]:
@@ -90,8 +90,8 @@ def tls_context(certificate: str | None, key: str | None, client_ca: str | None)
 
 _LOOK_SECONDS: Final = 10.0
 _SOON: Final = 7 * 86400.0
+# Seconds between two complaints about a certificate that ends soon.
 _AGAIN: Final = 86400.0
-"""Seconds between two complaints about a certificate that ends soon."""
 _END_OF_CERTIFICATE: Final = "-----END CERTIFICATE-----"
 _LONG_LENGTH: Final = 0x80
 _VERSION: Final = 0xA0
@@ -117,8 +117,8 @@ class ServedCertificate:
         self._stamp = self._stamps()
         self._current = self._read()
         self._said = float("-inf")
+        # What to serve with: each connection gets what there is when it begins.
         self.context = self._read()
-        """What to serve with: each connection gets what there is when it begins."""
         self.context.sni_callback = self._choose
         self.context.num_tickets = 0  # who comes back shows the certificate again, for the authorities of then
 
@@ -217,8 +217,8 @@ class _Connections:
 
     def __init__(self, app: web.Application) -> None:
         self.server: web.Server | None = None
+        # Of each connection, whether a request is being answered, and since when this is so.
         self._since: dict[web.RequestHandler, tuple[bool, float]] = {}
-        """Of each connection, whether a request is being answered, and since when this is so."""
         app.middlewares.append(self._note)
 
     def __call__(self) -> asyncio.Protocol:

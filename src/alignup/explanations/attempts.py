@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from alignup.node.node import Node
     from alignup.topology_manager.admission import Admission
 
+# So that an explanation takes bounded time; attempts beyond it find nothing.
 MOST_ATTEMPTS: Final = 1000
-"""So that an explanation takes bounded time; attempts beyond it find nothing."""
 
 
 class Attempts(Record, frozen=False):

@@ -33,15 +33,18 @@ if TYPE_CHECKING:
 
 
 class Cause(Record):
-    """Why a pod was refused."""
+    """Why a pod was refused.
+
+    Attributes:
+        kind: as `alignup.topology_manager.refusal_message.kind_of` has it, or `allocation`: a provider could not
+            allocate, or `whole cores`: not as full-pcpus-only wants. `pod policy`: the policy that the pod brings.
+            `node`: the kubelet's own checks, of the node as a whole.
+        resources: the resources to blame. Of a conflict each one is needed for it; otherwise each is enough by itself.
+    """
 
     sentence: str
     kind: str
-    """As `alignup.topology_manager.refusal_message.kind_of` has it, or `allocation`: a provider could not allocate, or
-    `whole cores`: not as full-pcpus-only wants. `pod policy`: the policy that the pod brings. `node`: the kubelet's own
-    checks, of the node as a whole."""
     resources: tuple[str, ...] = ()
-    """The resources to blame. Of a conflict each one is needed for it; otherwise each is enough by itself."""
 
 
 def cause_of(trial: Trial, refusal: Refusal) -> Cause:
@@ -172,8 +175,8 @@ def _of_allocation(trial: Trial, question: Question, refusal: Refusal) -> Cause:
 
 
 MOST_CAUSES: Final = 8
+# Between the causes of one refusal.
 BESIDES: Final = "; besides, "
-"""Between the causes of one refusal."""
 
 
 def causes_of(node: Node, trial: Trial) -> tuple[Cause, ...]:

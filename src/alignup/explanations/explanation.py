@@ -19,19 +19,22 @@ if TYPE_CHECKING:
     from alignup.topology_manager.hints import TopologyHint
     from alignup.topology_manager.refusal_message import ResourceView
 
+# Raised when a key of `Explanation.to_dict` changes its meaning or goes; new keys do not raise it.
 VERSION: Final = 1
-"""Raised when a key of `Explanation.to_dict` changes its meaning or goes; new keys do not raise it."""
 
 
 class Holder(Record):
-    """A container that holds some of a resource in one place."""
+    """A container that holds some of a resource in one place.
+
+    Attributes:
+        pod: `namespace/name`.
+        reused: the part of the amount that an earlier container of its pod, an init container, is counted for already.
+    """
 
     pod: str
-    """`namespace/name`."""
     container: str
     amount: int
     reused: int = 0
-    """The part of the amount that an earlier container of its pod, an init container, is counted for already."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the holder in JSON's types; `reused` is there only if it is not 0."""
@@ -39,31 +42,37 @@ class Holder(Record):
 
 
 class PlacePart(Record):
-    """One place of a resource: what exists there, what is free, and who holds the rest."""
+    """One place of a resource: what exists there, what is free, and who holds the rest.
+
+    Attributes:
+        numa_nodes: kernel ids. One for CPUs and memory; devices may be near to several NUMA nodes, or to none.
+        reserved: the amount that no container can have: reserved for the system, or of unhealthy devices.
+    """
 
     numa_nodes: tuple[int, ...]
-    """Kernel ids. One for CPUs and memory; devices may be near to several NUMA nodes, or to none."""
     capacity: int
     reserved: int
-    """The amount that no container can have: reserved for the system, or of unhealthy devices."""
     free: int
     holders: tuple[Holder, ...] = ()
 
 
 class ResourcePart(Record):
-    """One resource that a container, or the pod as a whole, asked for."""
+    """One resource that a container, or the pod as a whole, asked for.
+
+    Attributes:
+        container: None: the pod as a whole.
+        provider: the name of the provider that answered; empty where no provider on this node allocates the resource.
+        asked: CPUs, bytes or devices; None: it is a user's provider that spoke of it.
+        places: what was there when it was asked for.
+        offered: the sets of NUMA nodes that were offered; None where no provider was asked for hints.
+    """
 
     resource: str
     container: str | None
-    """None: the pod as a whole."""
     provider: str
-    """The name of the provider that answered; empty where no provider on this node allocates the resource."""
     asked: int | None
-    """CPUs, bytes or devices; None: it is a user's provider that spoke of it."""
     places: tuple[PlacePart, ...] = ()
-    """What was there when it was asked for."""
     offered: ResourceView | None = None
-    """The sets of NUMA nodes that were offered; None where no provider was asked for hints."""
 
     @property
     def unit(self) -> str:
@@ -87,21 +96,24 @@ class ResourcePart(Record):
 
 
 class Step(Record):
-    """One decision: for a container, or for the pod as a whole."""
+    """One decision: for a container, or for the pod as a whole.
+
+    Attributes:
+        container: None: the pod as a whole.
+        rule: the rule that decided, as a sentence.
+        best: the best result of the merge; None where nothing is merged.
+        reachable: the results that the merge could reach, the best first. None: there are too many sets of NUMA nodes
+            to list them, or nothing was merged.
+        product: the cross product of all offers, row by row; None where nothing is merged.
+    """
 
     container: str | None
-    """None: the pod as a whole."""
     resources: tuple[ResourcePart, ...]
     rule: str
-    """The rule that decided, as a sentence."""
     best: TopologyHint | None = None
-    """The best result of the merge; None where nothing is merged."""
     reachable: tuple[Choice, ...] | None = None
-    """The results that the merge could reach, the best first. None: there are too many sets of NUMA nodes to list them,
-    or nothing was merged."""
     reachable_count: int | None = None
     product: Product | None = None
-    """The cross product of all offers, row by row; None where nothing is merged."""
 
     def to_dict(self, numa_node_ids: tuple[int, ...], *, product: bool = False) -> dict[str, Any]:
         """Return the step in JSON's types; see `Explanation.to_dict`."""
@@ -110,19 +122,22 @@ class Step(Record):
 
 
 class ContainerPart(Record):
-    """One container of the pod: what kind it is, where its CPUs come from, and what it got."""
+    """One container of the pod: what kind it is, where its CPUs come from, and what it got.
+
+    Attributes:
+        kind: `init`, `sidecar` or `container`.
+        exclusive_cpus: CPUs that it asks for itself; 0: it runs in the shared pool.
+        shared_because: why it runs in the shared pool, as a sentence; empty if it gets CPUs of its own.
+        got: what it was given, even where a refusal took it back; None: it was never reached.
+        missed: the better placement that it missed and why, as a sentence; empty if there is none.
+    """
 
     name: str
     kind: str
-    """`init`, `sidecar` or `container`."""
     exclusive_cpus: int
-    """CPUs that it asks for itself; 0: it runs in the shared pool."""
     shared_because: str
-    """Why it runs in the shared pool, as a sentence; empty if it gets CPUs of its own."""
     got: ContainerAllocation | None
-    """What it was given, even where a refusal took it back; None: it was never reached."""
     missed: str = ""
-    """The better placement that it missed and why, as a sentence; empty if there is none."""
 
     def to_dict(self, numa_node_ids: tuple[int, ...]) -> dict[str, Any]:
         """Return the container in JSON's types."""
@@ -131,18 +146,22 @@ class ContainerPart(Record):
 
 
 class Suggestion(Record):
-    """A change under which the pod would be admitted, or aligned better: tried, and found to be so."""
+    """A change under which the pod would be admitted, or aligned better: tried, and found to be so.
+
+    Attributes:
+        kind: `request`, `pod`, `kubelet`, `plugin` or `remove`.
+        attempt: has one of the keys `pod`, `kubelet`, `excludeTopology` and `remove`; `docs/explain.md` says how to
+            replay it.
+        minimal: for `remove`: whether no smaller set of pods would do.
+        after: for `kubelet`: `restart` if it holds once the kubelet has restarted with it, and all pods stay; `drain`
+            if the node has to be drained before.
+    """
 
     kind: str
-    """`request`, `pod`, `kubelet`, `plugin` or `remove`."""
     text: str
     attempt: dict[str, Any]
-    """Has one of the keys `pod`, `kubelet`, `excludeTopology` and `remove`; `docs/explain.md` says how to replay it."""
     minimal: bool | None = None
-    """For `remove`: whether no smaller set of pods would do."""
     after: str | None = None
-    """For `kubelet`: `restart` if it holds once the kubelet has restarted with it, and all pods stay; `drain` if the
-    node has to be drained before."""
 
     def __repr__(self) -> str:
         return f"<Suggestion: {self.text}>"
@@ -155,40 +174,45 @@ class Suggestion(Record):
 
 
 class Explanation(Record):
-    """Why a pod would be admitted or refused on a node now, and what would help."""
+    """Why a pod would be admitted or refused on a node now, and what would help.
+
+    Attributes:
+        pod: `namespace/name`.
+        reason: the reason in the pod's status; empty if it is admitted.
+        cause: one plain sentence.
+        cause_kind: as `alignup.explanations.cause.Cause` has it; for an admitted pod `aligned`, `missed` or `not
+            aligned`.
+        blamed: the resources to blame for a refusal.
+        container: the container that was refused; None: none, or the pod as a whole.
+        steps: the decisions, in the order in which they were made; a refusal is about the last one.
+        before: who held what before the pod came.
+        exact: False: a search over more than 8 NUMA nodes reached its limit.
+        preempted: `namespace/name` of the pods that a kubelet evicts to admit this critical one; see
+            `Node.whole_verdict`.
+        after: who would hold what once the pod is admitted; if it is refused, who held what when that was decided,
+            earlier containers of the pod among them.
+        machine: for pictures.
+    """
 
     pod: str
-    """`namespace/name`."""
     uid: str
     admitted: bool
     reason: str
-    """The reason in the pod's status; empty if it is admitted."""
     cause: str
-    """One plain sentence."""
     cause_kind: str
-    """As `alignup.explanations.cause.Cause` has it; for an admitted pod `aligned`, `missed` or `not aligned`."""
     blamed: tuple[str, ...]
-    """The resources to blame for a refusal."""
     container: str | None
-    """The container that was refused; None: none, or the pod as a whole."""
     policy: str
     scope: str
     qos: str
     steps: tuple[Step, ...]
-    """The decisions, in the order in which they were made; a refusal is about the last one."""
     containers: tuple[ContainerPart, ...]
     before: Holdings = field(repr=False)
-    """Who held what before the pod came."""
     suggestions: tuple[Suggestion, ...] = ()
     exact: bool = True
-    """False: a search over more than 8 NUMA nodes reached its limit."""
     preempted: tuple[str, ...] = ()
-    """`namespace/name` of the pods that a kubelet evicts to admit this critical one; see `Node.whole_verdict`."""
     after: Holdings | None = field(default=None, repr=False)
-    """Who would hold what once the pod is admitted; if it is refused, who held what when that was decided, earlier
-    containers of the pod among them."""
     machine: Machine | None = field(default=None, repr=False)
-    """For pictures."""
 
     @property
     def relevant_steps(self) -> tuple[Step, ...]:

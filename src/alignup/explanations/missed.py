@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from alignup.node.holdings import Holdings
     from alignup.topology_manager.admission import ContainerAllocation
 
+# The most containers whose NUMA nodes a sentence names.
 MOST_SHOWN: Final = 4
-"""The most containers whose NUMA nodes a sentence names."""
 
 
 def admitted_cause(trial: Trial, containers: Sequence[ContainerPart]) -> Cause:

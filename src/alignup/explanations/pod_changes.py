@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from alignup.kubernetes.pod import Container, Pod
     from alignup.topology_manager.admission import Admission
 
+# The share of the requests that is given up, from 0 to 1, and the suggestion.
 Reduction = tuple[float, Suggestion]
-"""The share of the requests that is given up, from 0 to 1, and the suggestion."""
 
+# (container, resource).
 Key = tuple[str, str]
-"""(container, resource)."""
 
 MOST_CONTAINERS: Final = 4
 MOST_PARTS: Final = 8

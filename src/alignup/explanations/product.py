@@ -21,20 +21,23 @@ if TYPE_CHECKING:
     from alignup.topology_manager.provider import ResourceHints
 
 MOST_ROWS: Final = 200
+# The hints of a list that are looked at, at most; up to 12 NUMA nodes there are never more.
 MOST_HINTS: Final = 1 << 12
-"""The hints of a list that are looked at, at most; up to 12 NUMA nodes there are never more."""
+# The pairs of masks that a fold looks at, at most; up to 8 NUMA nodes it never takes more.
 MOST_PAIRS: Final = 1 << 18
-"""The pairs of masks that a fold looks at, at most; up to 8 NUMA nodes it never takes more."""
 
+# A mask of positions (None: any NUMA node), and whether it is preferred.
 Hint = tuple[int | None, bool]
-"""A mask of positions (None: any NUMA node), and whether it is preferred."""
 
 
 class Choice(Record):
-    """A hint, or a result of merging some."""
+    """A hint, or a result of merging some.
+
+    Attributes:
+        numa_nodes: kernel ids; None: any.
+    """
 
     numa_nodes: tuple[int, ...] | None
-    """Kernel ids; None: any."""
     preferred: bool
 
     @classmethod
@@ -45,20 +48,25 @@ class Choice(Record):
 
 
 class Row(Record):
-    """One permutation: a hint of each list, and what they merge into."""
+    """One permutation: a hint of each list, and what they merge into.
+
+    Attributes:
+        hints: in the order of `Product.resources`.
+        merged: the kernel ids of the NUMA nodes that all hints have in common; (): none, so the row is ignored. None:
+            any.
+        preferred: all hints are preferred, and all that name NUMA nodes name the same.
+        considered: False where single-numa-node leaves the row out: a hint is not preferred, or names several NUMA
+            nodes.
+        preferred_as_written: the same by the documents: all hints are preferred, whatever they name.
+        considered_as_written: by the documents only a hint that names several NUMA nodes leaves a row out.
+    """
 
     hints: tuple[Choice, ...]
-    """In the order of `Product.resources`."""
     merged: tuple[int, ...] | None
-    """The kernel ids of the NUMA nodes that all hints have in common; (): none, so the row is ignored. None: any."""
     preferred: bool
-    """All hints are preferred, and all that name NUMA nodes name the same."""
     considered: bool
-    """False where single-numa-node leaves the row out: a hint is not preferred, or names several NUMA nodes."""
     preferred_as_written: bool
-    """The same by the documents: all hints are preferred, whatever they name."""
     considered_as_written: bool
-    """By the documents only a hint that names several NUMA nodes leaves a row out."""
 
     @property
     def is_as_written(self) -> bool:
@@ -67,13 +75,16 @@ class Row(Record):
 
 
 class Product(Record):
-    """The cross product of the hints of one decision."""
+    """The cross product of the hints of one decision.
+
+    Attributes:
+        rows: the first `MOST_ROWS`.
+        count: the number of all rows.
+    """
 
     resources: tuple[str, ...]
     rows: tuple[Row, ...]
-    """The first `MOST_ROWS`."""
     count: int
-    """The number of all rows."""
 
 
 def product_of(

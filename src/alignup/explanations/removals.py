@@ -29,26 +29,29 @@ if TYPE_CHECKING:
     from alignup.node.holdings import Holdings
 
 MOST_PAIRS_TRIED: Final = 150
+# On a node of more pods no pairs are looked for.
 MOST_PAIRED: Final = 256
-"""On a node of more pods no pairs are looked for."""
 MOST_ORDERS: Final = 5
+# At most this many pods of a large set are tested for being unnecessary: removing a hundred pods is no help.
 MOST_SPARED: Final = 24
-"""At most this many pods of a large set are tested for being unnecessary: removing a hundred pods is no help."""
 NAMES_SHOWN: Final = 6
+# Stands for the id of a NUMA node where a device is near to none.
 NO_NUMA_NODE: Final = -1
-"""Stands for the id of a NUMA node where a device is near to none."""
+# More than any machine has of anything, and twice of it still fits into 64 bits unsigned.
 _LARGEST: Final = 1 << 62
-"""More than any machine has of anything, and twice of it still fits into 64 bits unsigned."""
 
 
 class _Holder(Record, frozen=False):
-    """A pod on the node, with what it holds by resource and position of the NUMA node."""
+    """A pod on the node, with what it holds by resource and position of the NUMA node.
+
+    Attributes:
+        totals: by resource, what it holds on all NUMA nodes, or requests of the node as a whole (CPU in thousandths).
+    """
 
     uid: str
     name: str
     amounts: defaultdict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
     totals: Counter[str] = field(default_factory=Counter)
-    """By resource, what it holds on all NUMA nodes, or requests of the node as a whole (CPU in thousandths)."""
 
 
 def removal(

@@ -20,14 +20,15 @@ if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod
     from alignup.node.node import Node
 
+    # As `Node.resize` takes them.
     Amounts = Mapping[str, Any]
-    """As `Node.resize` takes them."""
 
+# On a node of more pods the removal of only so many, those that request most, is tried.
 MOST_REMOVALS: Final = 100
-"""On a node of more pods the removal of only so many, those that request most, is tried."""
+# A smaller resize is looked for in steps of this part of the increase.
 _PARTS: Final = 64
-"""A smaller resize is looked for in steps of this part of the increase."""
 _GATES: Final = ("InPlacePodVerticalScalingExclusiveCPUs", "InPlacePodVerticalScalingExclusiveMemory")
+# Words of the kubelet, and what they mean.
 _CAUSES: Final = (
     ("alongside CPU Manager", "the pod is Guaranteed, and the static CPU policy takes no change of its CPUs"),
     ("alongside Memory Manager", "the pod is Guaranteed, and the Static memory policy takes no change of its memory"),
@@ -37,18 +38,20 @@ _CAUSES: Final = (
     ("have enough resource", "the other pods request the rest of the node; the kubelet tries again when that changes"),
     ("", "the managers find no NUMA nodes for the new amounts that the policy accepts; the kubelet tries again later"),
 )
-"""Words of the kubelet, and what they mean."""
 
 
 class ResizeExplanation(Record):
-    """Why a pod was resized or not; it is true if its resources were allocated."""
+    """Why a pod was resized or not; it is true if its resources were allocated.
+
+    Attributes:
+        pod: `namespace/name`.
+        cause: a sentence; empty when allocated.
+    """
 
     pod: str
-    """`namespace/name`."""
     uid: str
     answer: Resize
     cause: str = ""
-    """A sentence; empty when allocated."""
     suggestions: tuple[Suggestion, ...] = ()
 
     def __bool__(self) -> bool:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from alignup.node.node import Node
     from alignup.topology_manager.admission import Admission, ContainerAllocation
 
+# How much is given up, from 0 to 1, and the suggestion.
 Option = tuple[float, Suggestion]
-"""How much is given up, from 0 to 1, and the suggestion."""
 
 MOST_SUGGESTIONS: Final = 5
 

@@ -30,45 +30,51 @@ if TYPE_CHECKING:
 
 
 class Question(Record, frozen=False):
-    """One container, or the pod as a whole, at the moment when the providers were asked about it."""
+    """One container, or the pod as a whole, at the moment when the providers were asked about it.
+
+    Attributes:
+        container: None: the pod as a whole.
+        holdings: what was there when it was asked, with what earlier containers of the pod had been given.
+        hints: by name of the provider; empty where no provider is asked for hints.
+        affinity: the merged hint; None if nothing was merged.
+        failed: the name of the provider that could not allocate.
+        failed_accounts: the amounts asked for and free when it could not, for the container that it was asked for.
+    """
 
     container: Container | None
-    """None: the pod as a whole."""
     holdings: Holdings
-    """What was there when it was asked, with what earlier containers of the pod had been given."""
     accounts: Accounts
     hints: dict[str, ResourceHints] = field(default_factory=dict)
-    """By name of the provider; empty where no provider is asked for hints."""
     affinity: TopologyHint | None = None
-    """The merged hint; None if nothing was merged."""
     failed: str = ""
-    """The name of the provider that could not allocate."""
     failed_accounts: Accounts = field(default_factory=dict)
-    """The amounts asked for and free when it could not, for the container that it was asked for."""
 
 
 class Trial(Record):
-    """What happened when a pod was admitted."""
+    """What happened when a pod was admitted.
+
+    Attributes:
+        questions: in the order in which they were asked; a refusal is about the last one.
+        policy: the policy that the pod was judged under: the node's, or the pod's own.
+        after: what is held once the pod is admitted; if it is refused, what was held when that was decided.
+        got: by container, what it was given before the refusal took it back.
+        l3_groups: the CPUs of each L3 cache, where the CPU manager prefers to keep a container's together.
+        limits: what the node as a whole offers, where the kubelet's own checks refused the pod.
+        others: the pods on the node.
+    """
 
     pod: Pod
     admission: Admission
     questions: tuple[Question, ...]
-    """In the order in which they were asked; a refusal is about the last one."""
     policy: Policy
-    """The policy that the pod was judged under: the node's, or the pod's own."""
     scope: str
     before: Holdings
     after: Holdings
-    """What is held once the pod is admitted; if it is refused, what was held when that was decided."""
     got: dict[str, ContainerAllocation]
-    """By container, what it was given before the refusal took it back."""
     cpus_per_core: int = 1
     l3_groups: tuple[int, ...] = ()
-    """The CPUs of each L3 cache, where the CPU manager prefers to keep a container's together."""
     limits: NodeObject | None = None
-    """What the node as a whole offers, where the kubelet's own checks refused the pod."""
     others: tuple[Pod, ...] = ()
-    """The pods on the node."""
 
 
 def tried(node: Node, pod: Pod) -> Trial:
@@ -120,11 +126,14 @@ def _judged_by(node: Node, pod: Pod) -> tuple[Policy, str]:
 
 
 class _Notes(Record, frozen=False):
-    """What the watched providers have answered so far."""
+    """What the watched providers have answered so far.
+
+    Attributes:
+        node: set before any provider is asked.
+    """
 
     pod: Pod
     node: Node = field(init=False)
-    """Set before any provider is asked."""
     questions: list[Question] = field(default_factory=list)
     got: dict[str, ContainerAllocation] = field(default_factory=dict)
 

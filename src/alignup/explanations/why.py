@@ -26,11 +26,12 @@ if TYPE_CHECKING:
     from alignup.node.holdings import Holdings, ResourceAmounts
     from alignup.node.node import Node
 
+# The results of a merge that are listed; their number is given beside them.
 KEPT = 64
-"""The results of a merge that are listed; their number is given beside them."""
 
 NO_CPU_MANAGER = "the CPU manager's policy is none, so no container gets CPUs of its own"
 
+# By policy, the rule that decides.
 RULES = {
     "none": "policy none merges nothing: each provider allocates wherever it can",
     "best-effort": "best-effort takes the best set of NUMA nodes that the offers have in common, and always admits",
@@ -38,7 +39,6 @@ RULES = {
     "as few nodes as it would need on the empty machine",
     "single-numa-node": "single-numa-node admits only with one NUMA node that every resource prefers",
 }
-"""By policy, the rule that decides."""
 
 
 def explain(node: Node, pod: Pod | Mapping[str, Any], *, suggest: bool = True) -> Explanation:

@@ -25,14 +25,17 @@ _FLUX_NODES: Final = "FLUX_JOB_NNODES"
 
 
 class Launcher(Record):
-    """A program that starts ranks, and the variables in which it counts those of one machine."""
+    """A program that starts ranks, and the variables in which it counts those of one machine.
+
+    Attributes:
+        sizes: those that say how many ranks there are, the first that is set counts.
+        unbind: the option by which it leaves ranks unbound; empty: it binds none.
+    """
 
     name: str
     rank: str
     sizes: tuple[str, ...]
-    """Those that say how many ranks there are, the first that is set counts."""
     unbind: str = ""
-    """The option by which it leaves ranks unbound; empty: it binds none."""
 
 
 LAUNCHERS: Final = (
@@ -57,10 +60,13 @@ LAUNCHERS: Final = (
 
 
 class LocalRank(Record):
-    """Which of how many ranks of this machine a process is, by the word of a launcher."""
+    """Which of how many ranks of this machine a process is, by the word of a launcher.
+
+    Attributes:
+        rank: counted from 0.
+    """
 
     rank: int
-    """Counted from 0."""
     ranks: int
     launcher: Launcher
 

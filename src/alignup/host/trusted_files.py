@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+# Bytes of a unix socket's path.
 LONGEST_PATH: Final = 107
-"""Bytes of a unix socket's path."""
 _CAREFUL: Final = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _MOST_LINKS: Final = 40
 _PATIENCE: Final = 1.0

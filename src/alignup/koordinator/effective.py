@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from alignup.kubernetes.kubelet_config import KubeletConfig
     from alignup.kubernetes.pod import Pod
 
+# The pod annotation that Koordinator's scheduler reads.
 NUMA_TOPOLOGY_SPEC: Final = "scheduling.koordinator.sh/numa-topology-spec"
-"""The pod annotation that Koordinator's scheduler reads."""
 
+# The pod annotation that the design document names.
 RESOURCE_SPEC: Final = "scheduling.koordinator.sh/resource-spec"
-"""The pod annotation that the design document names."""
 
+# The node label that overrides the policy of the node's kubelet.
 NODE_LABEL: Final = "node.koordinator.sh/numa-topology-policy"
-"""The node label that overrides the policy of the node's kubelet."""
 
 BEST_EFFORT: Final = "BestEffort"
 RESTRICTED: Final = "Restricted"
@@ -44,21 +44,24 @@ EXCLUSIVES: Final = ("", REQUIRED, PREFERRED)
 
 _POLICY_FIELD: Final = "numaTopologyPolicy"
 _EXCLUSIVE_FIELD: Final = "singleNUMANodeExclusive"
+# The fields of `resource-spec` that say nothing of NUMA nodes.
 _OTHER_FIELDS: Final = ("preferredCPUBindPolicy", "requiredCPUBindPolicy", "preferredCPUExclusivePolicy")
-"""The fields of `resource-spec` that say nothing of NUMA nodes."""
 _DECODE: Final = msgspec.json.Decoder(dict[str, object] | None).decode
 
 
 class StatusCode(StrEnum):
-    """The codes with which a step of a scheduler judges a pod and a node; names are the framework's."""
+    """The codes with which a step of a scheduler judges a pod and a node; names are the framework's.
+
+    Attributes:
+        UNSCHEDULABLE: not now; it may help when another pod leaves.
+        UNRESOLVABLE: not with this pod and this node, whichever other pods leave.
+    """
 
     SUCCESS = "Success"
     SKIP = "Skip"
     ERROR = "Error"
     UNSCHEDULABLE = "Unschedulable"
-    """Not now; it may help when another pod leaves."""
     UNRESOLVABLE = "UnschedulableAndUnresolvable"
-    """Not with this pod and this node, whichever other pods leave."""
 
 
 class Status(Record):
@@ -154,16 +157,16 @@ def _listed(values: Iterable[str]) -> str:
     return ", ".join(map(repr, values))
 
 
+# Koordinator's names of the policies, and the kubelet's.
 KUBELET_NAMES: Final = {
     "": "none",
     SINGLE_NUMA_NODE: "single-numa-node",
     RESTRICTED: "restricted",
     BEST_EFFORT: "best-effort",
 }
-"""Koordinator's names of the policies, and the kubelet's."""
 
+# The annotations that may carry a pod's policy; the first that is present counts alone, the scheduler's own first.
 ANNOTATIONS: Final = (NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC)
-"""The annotations that may carry a pod's policy; the first that is present counts alone, the scheduler's own first."""
 
 
 class PodPolicy(Record):

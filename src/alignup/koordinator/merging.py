@@ -29,10 +29,13 @@ from alignup.records import Record
 
 
 class ScoredHint(Record):
-    """A hint with Koordinator's two additions: whether it falls short of the request, and a weight."""
+    """A hint with Koordinator's two additions: whether it falls short of the request, and a weight.
+
+    Attributes:
+        mask: NUMA nodes; bit i is the node whose id is i. None: any.
+    """
 
     mask: int | None
-    """NUMA nodes; bit i is the node whose id is i. None: any."""
     preferred: bool
     unsatisfied: bool = False
     score: float = 0
@@ -40,12 +43,12 @@ class ScoredHint(Record):
 
 HintLists: TypeAlias = Sequence[Sequence[ScoredHint]]
 
+# A candidate for the best so far: mask, score, unsatisfied.
 _Outcome: TypeAlias = tuple[int, float, bool]
-"""A candidate for the best so far: mask, score, unsatisfied."""
 
+# A stretch of the walk: for each record its mask and score, and the best at the end if the best before is first
+# replaced by it.
 _Block: TypeAlias = tuple[tuple[int, float, _Outcome], ...]
-"""A stretch of the walk: for each record its mask and score, and the best at the end if the best before is
-first replaced by it."""
 
 
 def best_in_order(lists: HintLists, all_nodes: int, violates: Callable[[int], bool]) -> ScoredHint:
@@ -148,8 +151,8 @@ def _then(first: _Block, second: _Block) -> _Block:
     )
 
 
+# A provider's offers by resource, as `alignup.topology_manager.provider.ResourceHints`, with scored hints.
 ProviderHints: TypeAlias = Mapping[str, Sequence[ScoredHint] | None] | None
-"""A provider's offers by resource, as `alignup.topology_manager.provider.ResourceHints`, with scored hints."""
 
 _NO_PREFERENCE = ScoredHint(None, preferred=True)
 _IMPOSSIBLE = ScoredHint(None, preferred=False, unsatisfied=True)

@@ -266,17 +266,20 @@ def _permitted(resources: ResourceHints, avoidance: Avoidance) -> ResourceHints:
     }
 
 
+# Longer lists are descriptions of what fits on over 12 NUMA nodes; they are asked node by node.
 _MOST_LISTED: Final = 4096
-"""Longer lists are descriptions of what fits on over 12 NUMA nodes; they are asked node by node."""
 
 
 class Avoidance(Record):
-    """The NUMA nodes, as masks, that hints may not name."""
+    """The NUMA nodes, as masks, that hints may not name.
+
+    Attributes:
+        alone: for hints of exactly one node.
+        across: for hints of several nodes.
+    """
 
     alone: int = 0
-    """For hints of exactly one node."""
     across: int = 0
-    """For hints of several nodes."""
 
     def allows(self, mask: int) -> bool:
         """Return whether a hint with this mask may stay."""

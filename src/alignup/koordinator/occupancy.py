@@ -30,8 +30,8 @@ class Occupancy(Record):
 
 NOTHING_HELD: Final = Occupancy()
 
+# The number of pods that a sentence names before it counts the rest.
 MOST_NAMED: Final = 4
-"""The number of pods that a sentence names before it counts the rest."""
 
 
 def mixes(mask: int, occupancy: Occupancy, *, single: bool) -> bool:

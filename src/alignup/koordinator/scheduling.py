@@ -40,8 +40,8 @@ from alignup.koordinator.occupancy import Occupancy, document_score, exclusivity
 from alignup.machine.bits import bit_numbers, bit_set
 from alignup.records import Record, field, replace
 
+# (requested including the new pod, capacity) of each resource on one set of nodes.
 Utilisations: TypeAlias = "Sequence[tuple[int, int]]"
-"""(requested including the new pod, capacity) of each resource on one set of nodes."""
 
 
 class PlacedPod(Record):
@@ -53,12 +53,15 @@ class PlacedPod(Record):
 
 
 class Exclusivity(Record):
-    """The exclusivity of the new pod (`Required`, `Preferred`, anything else: none), and what the other pods hold."""
+    """The exclusivity of the new pod (`Required`, `Preferred`, anything else: none), and what the other pods hold.
+
+    Attributes:
+        single: the new pod runs under SingleNUMANode.
+    """
 
     wanted: str
     occupancy: Occupancy
     single: bool = False
-    """The new pod runs under SingleNUMANode."""
 
     def mixes(self, mask: int) -> bool:
         """Return whether the pod on these NUMA nodes would share one with a pod of the other kind."""
@@ -66,10 +69,13 @@ class Exclusivity(Record):
 
 
 class SchedulerProfile:
-    """The answers to the nine questions of the released scheduler: its `topologymanager` and `nodenumaresource`."""
+    """The answers to the nine questions of the released scheduler: its `topologymanager` and `nodenumaresource`.
+
+    Attributes:
+        knows_container_scope: True if a kubelet's single-numa-node in container scope is a policy of the node.
+    """
 
     knows_container_scope = False
-    """True if a kubelet's single-numa-node in container scope is a policy of the node."""
 
     def spec(self, annotations: Mapping[str, str]) -> effective.NumaTopologySpec:
         """Return what a pod asks for; values may be anything.
@@ -166,8 +172,8 @@ class DocumentProfile(SchedulerProfile):
 
 Profile: TypeAlias = SchedulerProfile
 
+# The profiles, by name.
 PROFILES: Final[Mapping[str, type[Profile]]] = {"document": DocumentProfile, "scheduler": SchedulerProfile}
-"""The profiles, by name."""
 
 
 def make_profile(name: str) -> Profile:
@@ -182,29 +188,35 @@ def make_profile(name: str) -> Profile:
 
 
 class NodeView(Record):
-    """A node as a scheduler sees it: its declared policy, how many NUMA nodes, and the pods that hold them."""
+    """A node as a scheduler sees it: its declared policy, how many NUMA nodes, and the pods that hold them.
+
+    Attributes:
+        holders: the NUMA nodes that each pod holds, by the name that a refusal gives it; empty: not known.
+        numa_ids: the kernel's ids of the NUMA nodes; empty: their positions.
+    """
 
     policy: str
     numa_nodes: int
     occupancy: Occupancy
     holders: Mapping[str, Occupancy] = field(default_factory=dict)
-    """The NUMA nodes that each pod holds, by the name that a refusal gives it; empty: not known."""
     numa_ids: Sequence[int] = ()
-    """The kernel's ids of the NUMA nodes; empty: their positions."""
 
 
 class Verdict(Record):
-    """How far a pod came. None: not reached, or refused there."""
+    """How far a pod came. None: not reached, or refused there.
+
+    Attributes:
+        policy: the effective policy.
+        allocation: by NUMA node and resource; empty if no NUMA node is charged.
+    """
 
     prefilter: effective.Status
     filter: effective.Status | None = None
     reserve: effective.Status | None = None
     policy: str | None = None
-    """The effective policy."""
     hints: Mapping[str, Sequence[ScoredHint]] = field(default_factory=dict)
     affinity: ScoredHint | None = None
     allocation: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
-    """By NUMA node and resource; empty if no NUMA node is charged."""
 
     @property
     def status(self) -> effective.Status:
@@ -321,8 +333,8 @@ class _Alignment(Record):
         )
 
 
+# Every set of NUMA nodes is looked at, in the order of the definition. More would take too long.
 MAX_NODES: Final = 16
-"""Every set of NUMA nodes is looked at, in the order of the definition. More would take too long."""
 
 
 class Demand(Record):

@@ -39,26 +39,29 @@ if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod
     from alignup.machine.machine import Machine
 
+# The first words of the findings about each.
 _FILES: Final = {"cpu": CPU_STATE, "memory": MEMORY_STATE, "device": DEVICE_CHECKPOINT}
-"""The first words of the findings about each."""
+# Ends of the kinds of findings about formats, which another release may have changed.
 _UNSURE: Final = ("-file-damaged", "-checksum", "-format")
-"""Ends of the kinds of findings about formats, which another release may have changed."""
 _POD_LEVEL_GATE = "PodLevelResourceManagers"
 _GATED_FORMATS = 2
 
 
 class Finding(Record):
-    """Something in the files of a kubelet that is not as it should be."""
+    """Something in the files of a kubelet that is not as it should be.
+
+    Attributes:
+        file: where it is.
+        text: the fault, in words.
+        effect: the way the kubelet deals with it at its next start.
+        repair: how to mend it.
+    """
 
     kind: str
     file: str
-    """Where it is."""
     text: str
-    """The fault, in words."""
     effect: str
-    """The way the kubelet deals with it at its next start."""
     repair: str
-    """How to mend it."""
 
     @property
     def stops(self) -> bool:

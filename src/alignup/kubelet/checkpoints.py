@@ -39,16 +39,19 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """The version and the checksum of a file."""
+    """The version and the checksum of a file.
+
+    Attributes:
+        version: that whose checksum is right, else the one that the entries look like; 0: there is one only.
+        is_data: whether a text in the file, and its own checksum, count (from Kubernetes 1.37 on).
+        checksum: as it is written; 0: none.
+        expected_checksum: the one that the kubelet computes of the content.
+    """
 
     version: int = 0
-    """That whose checksum is right, else the one that the entries look like; 0: there is one only."""
     is_data: bool = False
-    """Whether a text in the file, and its own checksum, count (from Kubernetes 1.37 on)."""
     checksum: int = 0
-    """As it is written; 0: none."""
     expected_checksum: int = 0
-    """The one that the kubelet computes of the content."""
 
     @property
     def is_intact(self) -> bool:
@@ -157,18 +160,21 @@ def list_text(items: Iterable[_Value] | None, text: Callable[[_Value], str] = st
 
 @dataclass(frozen=True, slots=True)
 class CpuState(Checkpoint):
-    """The state that a CPU manager has written."""
+    """The state that a CPU manager has written.
+
+    Attributes:
+        policy: `none` or `static`.
+        shared: the shared pool, reserved CPUs included.
+        entries: by pod uid and container name, CPUs of its own.
+        pods: by pod uid, the CPUs of a pod that has them as a whole; of versions 3 and 4 only.
+        by_container_id: by the runtime's container id; of version 1 only.
+    """
 
     policy: str
-    """`none` or `static`."""
     shared: CPUSet
-    """The shared pool, reserved CPUs included."""
     entries: Mapping[str, Mapping[str, CPUSet]]
-    """By pod uid and container name, CPUs of its own."""
     pods: Mapping[str, CPUSet] = field(default_factory=dict)
-    """By pod uid, the CPUs of a pod that has them as a whole; of versions 3 and 4 only."""
     by_container_id: Mapping[str, CPUSet] = field(default_factory=dict)
-    """By the runtime's container id; of version 1 only."""
 
     def named(self, containers: Mapping[str, tuple[str, str]]) -> CpuState:
         """Return version 1 as version 2; others as they are.
@@ -272,25 +278,31 @@ _NodeId = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
 
 class MemoryTable(msgspec.Struct, frozen=True):
-    """The bytes of one type of memory on one NUMA node."""
+    """The bytes of one type of memory on one NUMA node.
+
+    Attributes:
+        reserved: bytes that containers hold.
+    """
 
     total: _Bytes = 0
     system_reserved: _Bytes = msgspec.field(name="systemReserved", default=0)
     allocatable: _Bytes = 0
     reserved: _Bytes = 0
-    """Bytes that containers hold."""
     free: _Bytes = 0
 
 
 class NumaNodeState(msgspec.Struct, frozen=True):
-    """One NUMA node."""
+    """One NUMA node.
+
+    Attributes:
+        assignments: how many blocks lie on it.
+        tables: by type.
+        cells: the ids of the NUMA nodes that it is used together with, itself included.
+    """
 
     assignments: _Count = msgspec.field(name="numberOfAssignments", default=0)
-    """How many blocks lie on it."""
     tables: dict[str, MemoryTable | None] | None = msgspec.field(name="memoryMap", default=None)
-    """By type."""
     cells: tuple[_NodeId, ...] | None = None
-    """The ids of the NUMA nodes that it is used together with, itself included."""
 
     def table(self, kind: str) -> MemoryTable:
         """Return the amounts of a type; zeros where the node has none."""
@@ -299,16 +311,19 @@ class NumaNodeState(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class MemoryState(Checkpoint):
-    """The state that a memory manager has written."""
+    """The state that a memory manager has written.
+
+    Attributes:
+        policy: `None` or `Static`; empty in the file that the policy None leaves alone.
+        nodes: by kernel node id.
+        entries: by pod uid and container name.
+        pods: by pod uid, the memory of a pod that has it as a whole; of versions 2 and 3 only.
+    """
 
     policy: str
-    """`None` or `Static`; empty in the file that the policy None leaves alone."""
     nodes: Mapping[int, NumaNodeState]
-    """By kernel node id."""
     entries: Mapping[str, Mapping[str, tuple[MemoryBlock, ...]]]
-    """By pod uid and container name."""
     pods: Mapping[str, tuple[MemoryBlock, ...]] = field(default_factory=dict)
-    """By pod uid, the memory of a pod that has it as a whole; of versions 2 and 3 only."""
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -418,22 +433,26 @@ def _blocks_text(blocks: list[_Block] | None) -> str:
     )
 
 
+# The group of the devices whose plugin reported no NUMA node.
 NO_NUMA_NODE: Final = -1
-"""The group of the devices whose plugin reported no NUMA node."""
 
 _NODE: Final = re.compile(r"-?[0-9]{1,9}")
 
 
 class DeviceEntry(Record):
-    """The devices of one resource that one container holds."""
+    """The devices of one resource that one container holds.
+
+    Attributes:
+        devices: ids by kernel id of the NUMA node; see `NO_NUMA_NODE`. A device near several nodes is in several
+            groups.
+        response: the plugin's ContainerAllocateResponse, as protobuf.
+    """
 
     pod_uid: str
     container: str
     resource: str
     devices: Mapping[int, tuple[str, ...]]
-    """Ids by kernel id of the NUMA node; see `NO_NUMA_NODE`. A device near several nodes is in several groups."""
     response: bytes
-    """The plugin's ContainerAllocateResponse, as protobuf."""
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -443,11 +462,14 @@ class DeviceEntry(Record):
 
 @dataclass(frozen=True, slots=True)
 class DeviceCheckpoint(Checkpoint):
-    """The checkpoint that a device manager has written."""
+    """The checkpoint that a device manager has written.
+
+    Attributes:
+        registered: by resource, the ids of the devices that were healthy when the file was written.
+    """
 
     entries: tuple[DeviceEntry, ...]
     registered: Mapping[str, tuple[str, ...]]
-    """By resource, the ids of the devices that were healthy when the file was written."""
 
 
 class _Entry(msgspec.Struct, rename="pascal"):

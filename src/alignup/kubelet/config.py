@@ -23,13 +23,16 @@ _DROP_IN: Final = ".conf"
 
 
 class Configuration(Record):
-    """The fields of a KubeletConfiguration as they are in effect."""
+    """The fields of a KubeletConfiguration as they are in effect.
+
+    Attributes:
+        parts: where they come from, in the order of merging: the place in words, and the fields that are set there.
+        kubelet: the kubelet whose flags are in it.
+    """
 
     fields: Mapping[str, Any]
     parts: tuple[tuple[str, Mapping[str, Any]], ...] = ()
-    """Where they come from, in the order of merging: the place in words, and the fields that are set there."""
     kubelet: RunningKubelet | None = None
-    """The kubelet whose flags are in it."""
 
     @property
     def source(self) -> str:

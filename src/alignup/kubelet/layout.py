@@ -32,6 +32,8 @@ from alignup.machine.sysfs.tree import DirectoryTree, KernelTree
 
 KUBELET: Final = "var/lib/kubelet"
 CONFIG: Final = f"{KUBELET}/config.yaml"
+# Where OpenShift, EKS, RKE2 and k3s have a kubelet's configuration, and a word of it: kubeadm has a kubeconfig of the
+# first name.
 CONFIGS_ELSEWHERE: Final[Mapping[str, bytes]] = {
     "etc/kubernetes/kubelet.conf": b"KubeletConfiguration",
     "etc/kubernetes/kubelet/config.json": b"KubeletConfiguration",
@@ -39,8 +41,6 @@ CONFIGS_ELSEWHERE: Final[Mapping[str, bytes]] = {
     "etc/rancher/rke2/config.yaml": b"kubelet-arg",
     "etc/rancher/k3s/config.yaml": b"kubelet-arg",
 }
-"""Where OpenShift, EKS, RKE2 and k3s have a kubelet's configuration, and a word of it: kubeadm has a kubeconfig of the
-first name."""
 CONFIG_FOLDER: Final = f"{KUBELET}/config.d"
 CPU_STATE: Final = f"{KUBELET}/cpu_manager_state"
 MEMORY_STATE: Final = f"{KUBELET}/memory_manager_state"
@@ -50,15 +50,15 @@ LIST: Final = "podresources/list.json"
 ALLOCATABLE: Final = "podresources/allocatable.json"
 PODS: Final = "pods.json"
 NODE: Final = "node.json"
+# The objects of claims (DRA) that matter on the node.
 CLAIMS: Final = "resources.json"
-"""The objects of claims (DRA) that matter on the node."""
 
 FILES: Final = frozenset(
     (CONFIG, CPU_STATE, MEMORY_STATE, ALLOCATED, DEVICE_CHECKPOINT, LIST, ALLOCATABLE, PODS, NODE, CLAIMS)
 )
 _TOPS: Final = ROOT_TOPS | must_gather.TOPS | {name.partition("/")[0] for name in FILES}
+# Of one file: the pods of a node with thousands of them.
 _MOST_BYTES: Final = 32 << 20
-"""Of one file: the pods of a node with thousands of them."""
 _CHUNK: Final = 1 << 20
 _WHAT: Final = "a node's archive"
 _ROOTS: Final = ("sys", "proc", "var", "etc", *(name.partition("/")[0] for name in (LIST, PODS, NODE)))
@@ -153,12 +153,14 @@ class ArchiveFiles:
         path: the archive, or a folder with the same in it.
         node_name: the node, where there are several.
 
+    Attributes:
+        kubelet: see `FolderFiles`.
+
     Raises:
         InputError: it is no archive, or is damaged or too large, or it has several nodes.
     """
 
     kubelet: RunningKubelet | None = None
-    """See `FolderFiles`."""
 
     def __init__(self, path: str | os.PathLike[str], node_name: str | None = None) -> None:
         self.source = os.fspath(path)
@@ -187,8 +189,8 @@ def _most_bytes(path: str) -> int | None:
     return _MOST_BYTES if is_nodes else kernel_file_size(path)
 
 
+# The files of a node, by their paths in the layout.
 NodeFiles = FolderFiles | ArchiveFiles
-"""The files of a node, by their paths in the layout."""
 
 
 def open_node(

@@ -28,26 +28,32 @@ if TYPE_CHECKING:
 
 
 class ContainerResources(Record):
-    """The resources that a container has for itself, as the kubelet tells them."""
+    """The resources that a container has for itself, as the kubelet tells them.
+
+    Attributes:
+        cpus: those it has for itself.
+        devices: ids by resource, sorted.
+    """
 
     name: str
     cpus: CPUSet
-    """Those it has for itself."""
     memory: tuple[MemoryBlock, ...]
     devices: Mapping[str, tuple[str, ...]]
-    """Ids by resource, sorted."""
 
 
 class PodResources(Record):
-    """The resources of a pod: of its containers and its sidecars, without other init containers."""
+    """The resources of a pod: of its containers and its sidecars, without other init containers.
+
+    Attributes:
+        cpus: those that the pod has as a whole, from Kubernetes 1.37 on; those of its containers are among them.
+        memory: the same of memory.
+    """
 
     namespace: str
     name: str
     containers: tuple[ContainerResources, ...]
     cpus: CPUSet = field(default_factory=CPUSet)
-    """Those that the pod has as a whole, from Kubernetes 1.37 on; those of its containers are among them."""
     memory: tuple[MemoryBlock, ...] = ()
-    """The same of memory."""
 
     @property
     def holds_something(self) -> bool:
@@ -56,12 +62,15 @@ class PodResources(Record):
 
 
 class Allocatable(Record):
-    """The allocatable resources of the node."""
+    """The allocatable resources of the node.
+
+    Attributes:
+        devices: by resource, the devices that are healthy; where they are to be told, all.
+    """
 
     cpus: CPUSet
     memory: tuple[MemoryBlock, ...]
     devices: Mapping[str, tuple[Device, ...]]
-    """By resource, the devices that are healthy; where they are to be told, all."""
 
 
 class _NumaNode(msgspec.Struct):
@@ -104,8 +113,8 @@ class _List(msgspec.Struct):
     pod_resources: list[_Pod] | None = None
 
 
+# Of names as protobuf's JSON has them by default (`deviceIds`); it can have those of the `.proto` file too.
 _CAPITAL: Final = re.compile("(?<=[a-z])[A-Z]")
-"""Of names as protobuf's JSON has them by default (`deviceIds`); it can have those of the `.proto` file too."""
 
 
 def read_answer(files: NodeFiles, path: str) -> Any:
@@ -186,8 +195,8 @@ def _devices(entries: Iterable[_Devices] | None) -> dict[str, tuple[Device, ...]
 
 
 _SERVICE: Final = "/v1.PodResourcesLister/"
+# As many bytes as the kubelet's own clients take.
 _OPTIONS: Final = (("grpc.max_receive_message_length", 16 << 20), ("grpc.enable_retries", 0))
-"""As many bytes as the kubelet's own clients take."""
 _SECONDS: Final = 5.0
 SOCKET: Final = f"{layout.KUBELET}/pod-resources/kubelet.sock"
 

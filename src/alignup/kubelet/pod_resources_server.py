@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from alignup.machine.device_inventory import Device
     from alignup.topology_manager.admission import MemoryBlock
 
+# The pods, and the allocatable resources with all devices, also those that are not healthy.
 Told: TypeAlias = "tuple[Sequence[PodResources], Allocatable]"
-"""The pods, and the allocatable resources with all devices, also those that are not healthy."""
 
 _SERVICE: Final = "v1.PodResourcesLister"
 _THREADS: Final = 2
+# Seconds for the event loop to say how things are.
 _PATIENCE: Final = 5.0
-"""Seconds for the event loop to say how things are."""
 
 
 def serve_pod_resources(

@@ -26,21 +26,24 @@ _CONTAINER: Final = re.compile(r"([0-9a-f]{64}|[\w.-]+)(?:\.scope)?$")
 
 
 class Process(Record):
-    """One process."""
+    """One process.
+
+    Attributes:
+        cpus: those it may run on.
+        mems: the ids of the NUMA nodes that it may have memory of.
+        pod_uid: the uid of the pod whose cgroup the process is in; empty: none.
+        container_id: the last part of that cgroup, without what a runtime puts before it.
+        memory: by NUMA node, the bytes of its own (anonymous) memory there; empty: not known.
+    """
 
     pid: int
     name: str
     parent: int
     cpus: CPUSet
-    """Those it may run on."""
     mems: CPUSet
-    """The ids of the NUMA nodes that it may have memory of."""
     pod_uid: str = ""
-    """The uid of the pod whose cgroup the process is in; empty: none."""
     container_id: str = ""
-    """The last part of that cgroup, without what a runtime puts before it."""
     memory: Mapping[int, int] = field(default_factory=dict)
-    """By NUMA node, the bytes of its own (anonymous) memory there; empty: not known."""
 
 
 def all_processes(root: Path) -> Iterator[Process]:

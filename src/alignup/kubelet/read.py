@@ -45,29 +45,33 @@ if TYPE_CHECKING:
     from alignup.kubernetes.pod_documents import PodDocument
     from alignup.topology_manager.admission import MemoryBlock
 
+# From this minor release on, PodResources lists no pods that have ended (KubeletPodResourcesListUseActivePods).
 _LISTS_ACTIVE_PODS: Final = 34
-"""From this minor release on, PodResources lists no pods that have ended (KubeletPodResourcesListUseActivePods)."""
 
 
 class NodeRecords(Record):
-    """All that is known of a node, before anything is made of it."""
+    """All that is known of a node, before anything is made of it.
+
+    Attributes:
+        version: the release by which the kubelet is judged.
+        pods: None: it is not known which pods there are.
+        listed: the answer to List; None: there is none.
+        allocatable: the answer to GetAllocatableResources; None: there is none.
+        allocated: by uid what was allocated to all pods that were admitted and are not removed yet; None: not known.
+        newer: the kubelet's release, where it is newer than those known and so judged as the newest; empty: it is
+            known.
+    """
 
     files: NodeFiles
     version: KubeletVersion
-    """The release by which the kubelet is judged."""
     configuration: Configuration
     state: KubeletState
     pods: tuple[PodDocument, ...] | None
-    """None: it is not known which pods there are."""
     listed: tuple[PodResources, ...] | None
-    """The answer to List; None: there is none."""
     allocatable: Allocatable | None
-    """The answer to GetAllocatableResources; None: there is none."""
     node_object: NodeObject | None
     allocated: Mapping[str, Any] | None = None
-    """By uid what was allocated to all pods that were admitted and are not removed yet; None: not known."""
     newer: str = ""
-    """The kubelet's release, where it is newer than those known and so judged as the newest; empty: it is known."""
 
 
 class KubeletNode(Record):
@@ -385,22 +389,25 @@ def _pods(records: NodeRecords, state: KubeletState) -> list[Pod]:
 
 
 class KubeletOptions(TypedDict, total=False):
-    """Replacements of things that are not in their place beneath the root; all may be missing."""
+    """Replacements of things that are not in their place beneath the root; all may be missing.
+
+    Attributes:
+        kubelet_dir: the kubelet's folder where it is not `var/lib/kubelet` beneath the root.
+        config: the kubelet's configuration where it is elsewhere.
+        config_dir: the folder of its drop-ins where it is elsewhere.
+        machine: the machine, in place of the one that `sys` beneath the root describes.
+        devices: by resource, the devices that plugins report, in place of those that the kubelet tells.
+        node_name: the node, where an archive has several.
+        kubelet_version: the kubelet's release; None: what `node.json` says, or the newest known.
+    """
 
     kubelet_dir: str | os.PathLike[str] | None
-    """The kubelet's folder where it is not `var/lib/kubelet` beneath the root."""
     config: str | os.PathLike[str] | None
-    """The kubelet's configuration where it is elsewhere."""
     config_dir: str | os.PathLike[str] | None
-    """The folder of its drop-ins where it is elsewhere."""
     machine: Machine | None
-    """The machine, in place of the one that `sys` beneath the root describes."""
     devices: Mapping[str, Sequence[Device]] | None
-    """By resource, the devices that plugins report, in place of those that the kubelet tells."""
     node_name: str | None
-    """The node, where an archive has several."""
     kubelet_version: KubeletVersion | str | None
-    """The kubelet's release; None: what `node.json` says, or the newest known."""
 
 
 _Holding = tuple[str, int, tuple[object, ...], tuple[object, ...]]

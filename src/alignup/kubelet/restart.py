@@ -27,17 +27,20 @@ if TYPE_CHECKING:
 
 
 class Outcome(Record):
-    """What becomes of a pod that runs."""
+    """What becomes of a pod that runs.
+
+    Attributes:
+        held: what its containers hold before the restart.
+        holds: what they hold in the kubelet's books after it; empty: it is refused.
+        refusal: None: it stays.
+        again: of a refused pod: how it would be admitted if it came again, once all refused ones are gone.
+    """
 
     pod: Pod
     held: tuple[ContainerHolding, ...]
-    """What its containers hold before the restart."""
     holds: tuple[ContainerHolding, ...]
-    """What they hold in the kubelet's books after it; empty: it is refused."""
     refusal: Admission | None = None
-    """None: it stays."""
     again: Admission | None = None
-    """Of a refused pod: how it would be admitted if it came again, once all refused ones are gone."""
 
     @property
     def keeps(self) -> bool:
@@ -67,14 +70,17 @@ class Outcome(Record):
 
 
 class Restart(Record):
-    """What a restart of the kubelet does."""
+    """What a restart of the kubelet does.
+
+    Attributes:
+        faults: why it does not start; empty: it does.
+        outcomes: the pods, in the order in which they are admitted again.
+        node: the node after it; None: it does not start.
+    """
 
     faults: tuple[Finding, ...]
-    """Why it does not start; empty: it does."""
     outcomes: tuple[Outcome, ...] = ()
-    """The pods, in the order in which they are admitted again."""
     node: Node | None = None
-    """The node after it; None: it does not start."""
 
     @property
     def keeps_all(self) -> bool:

@@ -14,22 +14,25 @@ if TYPE_CHECKING:
     from alignup.kubelet.config import Configuration
     from alignup.kubernetes.kubelet_config import KubeletConfig
 
+# Of options that are not false by default.
 _DEFAULTS: Final = {"max-allowable-numa-nodes": str(DEFAULT_MAXIMUM)}
-"""Of options that are not false by default."""
 _GATES: Final = "featureGates"
 
 
 class Setting(Record):
-    """A policy, an option of a policy, or a feature gate."""
+    """A policy, an option of a policy, or a feature gate.
+
+    Attributes:
+        name: by its path in a KubeletConfiguration, such as `cpuManagerPolicyOptions.full-pcpus-only`.
+        origin: the file, the drop-in or the kubelet's flags that set it, `default of VERSION`; or, where there is none
+            of these files, `the state files`.
+        is_default: whether nothing sets it.
+    """
 
     name: str
-    """By its path in a KubeletConfiguration, such as `cpuManagerPolicyOptions.full-pcpus-only`."""
     value: str
     origin: str
-    """The file, the drop-in or the kubelet's flags that set it, `default of VERSION`; or, where there is none of these
-    files, `the state files`."""
     is_default: bool
-    """Whether nothing sets it."""
 
 
 def settings_of(configuration: Configuration, config: KubeletConfig) -> tuple[Setting, ...]:

@@ -24,34 +24,40 @@ if TYPE_CHECKING:
     from alignup.kubelet.read import KubeletNode
 
 _LEAST_BYTES: Final = 1 << 20
+# Less memory elsewhere than either of these is not reported: a process has pages from before it was bound.
 _LEAST_SHARE: Final = 100
-"""Less memory elsewhere than either of these is not reported: a process has pages from before it was bound."""
 
 
 class ExpectedPlacement(Record):
-    """The place that a container or a lease has on the machine."""
+    """The place that a container or a lease has on the machine.
+
+    Attributes:
+        cpus: the CPUs that its processes may run on; None: any.
+        is_exclusive: whether the CPUs are its own.
+        numa_nodes: the kernel ids of the NUMA nodes of its memory; empty: any.
+        must_be_confined: whether the kernel keeps its memory there (cpuset.mems), as a kubelet wants it.
+        device_files: the paths of device files that its processes must see.
+    """
 
     name: str
     cpus: CPUSet | None
-    """The CPUs that its processes may run on; None: any."""
     is_exclusive: bool
-    """Whether the CPUs are its own."""
     numa_nodes: frozenset[int]
-    """The kernel ids of the NUMA nodes of its memory; empty: any."""
     must_be_confined: bool = True
-    """Whether the kernel keeps its memory there (cpuset.mems), as a kubelet wants it."""
     device_files: tuple[str, ...] = ()
-    """The paths of device files that its processes must see."""
 
 
 class Misplaced(Record):
-    """A process that is not placed as recorded."""
+    """A process that is not placed as recorded.
+
+    Attributes:
+        kind: `cpus`, `mems`, `memory` or `device`.
+        name: the container's or lease's.
+    """
 
     kind: str
-    """`cpus`, `mems`, `memory` or `device`."""
     pid: int
     name: str
-    """The container's or lease's."""
     text: str
 
 

@@ -13,8 +13,8 @@ from typing import Final
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
 
+# The upper bounds of the kubelet's histogram, in milliseconds: 0.05 to 819.2.
 BUCKETS: Final = tuple(0.05 * 2**power for power in range(15))
-"""The upper bounds of the kubelet's histogram, in milliseconds: 0.05 to 819.2."""
 
 
 class AdmissionMetrics:

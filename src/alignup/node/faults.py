@@ -22,17 +22,20 @@ if TYPE_CHECKING:
     from alignup.topology_manager.hints import TopologyHint
     from alignup.topology_manager.provider import HintProvider
 
+# A walk over all sets of more NUMA nodes takes minutes, and twice as long with each more.
 MOST_WALKED: Final = 20
-"""A walk over all sets of more NUMA nodes takes minutes, and twice as long with each more."""
 
 
 class Fault(Record):
-    """A fault of a kubelet."""
+    """A fault of a kubelet.
+
+    Attributes:
+        does: `does not answer`, `panics`, or `gives CPUs twice`.
+        text: what it comes upon.
+    """
 
     does: str
-    """`does not answer`, `panics`, or `gives CPUs twice`."""
     text: str
-    """What it comes upon."""
 
 
 def known_faults(node: Node, pod: Pod) -> tuple[Fault, ...]:

@@ -22,13 +22,17 @@ if TYPE_CHECKING:
 
 
 class PlaceAmounts(Record):
-    """What there is of one resource in one place: CPUs, bytes, or devices."""
+    """What there is of one resource in one place: CPUs, bytes, or devices.
+
+    Attributes:
+        numa_nodes: kernel ids. One id for CPUs and memory; devices may be near to several NUMA nodes, or to none: ().
+        allocatable: the amount that containers can have for themselves: the capacity less what is reserved, or
+            unhealthy.
+    """
 
     numa_nodes: tuple[int, ...]
-    """Kernel ids. One id for CPUs and memory; devices may be near to several NUMA nodes, or to none: ()."""
     capacity: int
     allocatable: int
-    """The amount that containers can have for themselves: the capacity less what is reserved, or unhealthy."""
     free: int
 
     @property
@@ -46,16 +50,21 @@ _PLACE_FIELDS = ("numa_nodes", "capacity", "allocatable", "reserved", "held", "f
 
 
 class ResourceAmounts(Record):
-    """What there is of one resource on a node, place by place."""
+    """What there is of one resource on a node, place by place.
+
+    Attributes:
+        resource: `cpu`, `memory`, `hugepages-<size>`, or the resource of a device plugin.
+        places: CPUs and memory: one for each NUMA node, ascending. Devices: NUMA nodes ascending, those near to none
+            last.
+        devices: for the resource of a device plugin: the ids of its devices, each with the NUMA nodes that it is near
+            to.
+        unhealthy: the ids of devices that the plugin reports as unhealthy, or no more.
+    """
 
     resource: str
-    """`cpu`, `memory`, `hugepages-<size>`, or the resource of a device plugin."""
     places: tuple[PlaceAmounts, ...]
-    """CPUs and memory: one for each NUMA node, ascending. Devices: NUMA nodes ascending, those near to none last."""
     devices: Mapping[str, tuple[int, ...]] = field(default_factory=dict, hash=False)
-    """For the resource of a device plugin: the ids of its devices, each with the NUMA nodes that it is near to."""
     unhealthy: tuple[str, ...] = ()
-    """The ids of devices that the plugin reports as unhealthy, or no more."""
 
     @property
     def free(self) -> int:
@@ -78,19 +87,23 @@ class ResourceAmounts(Record):
 
 
 class ContainerHolding(Record):
-    """What one container holds for itself."""
+    """What one container holds for itself.
+
+    Attributes:
+        pod: `namespace/name`.
+        container: empty: what a pod with resources of its own has beyond those of its containers.
+        cpus: exclusive CPUs; None: it runs in the shared pool. Later containers may have those of an init container
+            too.
+        memory: by type, the bytes on each NUMA node of its set, by kernel id; 0 where it took none.
+        devices: device ids by resource.
+    """
 
     pod_uid: str
     pod: str
-    """`namespace/name`."""
     container: str
-    """Empty: what a pod with resources of its own has beyond those of its containers."""
     cpus: CPUSet | None = None
-    """Exclusive CPUs; None: it runs in the shared pool. Later containers may have those of an init container too."""
     memory: Mapping[str, Mapping[int, int]] = field(default_factory=dict, hash=False)
-    """By type, the bytes on each NUMA node of its set, by kernel id; 0 where it took none."""
     devices: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
-    """Device ids by resource."""
 
     def __bool__(self) -> bool:
         return bool(self.cpus or self.memory or self.devices)
@@ -143,32 +156,40 @@ def allocation_cells(got: Mapping[str, Any], end: str = "\n") -> tuple[str, str,
 
 
 class MemoryGroup(Record):
-    """NUMA nodes whose memory is bound together, or one that is bound to itself, and the pods that bind it."""
+    """NUMA nodes whose memory is bound together, or one that is bound to itself, and the pods that bind it.
+
+    Attributes:
+        numa_nodes: kernel ids, ascending.
+        pods: `namespace/name` of those that hold memory on exactly these nodes; empty: a pod that is gone left the
+            binding.
+        usable: False: a smaller set has been cut out of it since, so no further pod gets memory on these nodes
+            together.
+    """
 
     numa_nodes: tuple[int, ...]
-    """Kernel ids, ascending."""
     pods: tuple[str, ...]
-    """`namespace/name` of those that hold memory on exactly these nodes; empty: a pod that is gone left the binding."""
     usable: bool = True
-    """False: a smaller set has been cut out of it since, so no further pod gets memory on these nodes together."""
 
 
 class Holdings(Record):
-    """Who holds what on a node at one moment."""
+    """Who holds what on a node at one moment.
+
+    Attributes:
+        resources: CPUs, then memory, then devices by name; a resource that no manager allocates is missing.
+        containers: those of all pods in the order of admission, init containers first; also those that hold nothing.
+        memory_groups: by mask. A NUMA node in none of them is unused, and combines freely.
+        reserved_cpus: the CPUs that no container gets for itself; empty without a static CPU policy.
+        shared_cpus: the CPUs of containers without their own; None without a static CPU policy.
+        node_cpus: by kernel id of the NUMA node, the bit set of its CPUs.
+    """
 
     numa_node_ids: tuple[int, ...]
     resources: tuple[ResourceAmounts, ...]
-    """CPUs, then memory, then devices by name; a resource that no manager allocates is missing."""
     containers: tuple[ContainerHolding, ...]
-    """Those of all pods in the order of admission, init containers first; also those that hold nothing."""
     memory_groups: tuple[MemoryGroup, ...] = ()
-    """By mask. A NUMA node in none of them is unused, and combines freely."""
     reserved_cpus: CPUSet = CPUSet()
-    """The CPUs that no container gets for itself; empty without a static CPU policy."""
     shared_cpus: CPUSet | None = None
-    """The CPUs of containers without their own; None without a static CPU policy."""
     node_cpus: Mapping[int, int] = field(default_factory=dict, repr=False, hash=False)
-    """By kernel id of the NUMA node, the bit set of its CPUs."""
 
     def amounts(self, resource: str) -> ResourceAmounts | None:
         """Return the amounts of a resource; None where no manager allocates it."""

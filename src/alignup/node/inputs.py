@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod
     from alignup.machine.machine import Machine
 
+# The prefix of the annotations that carry a pod's own policy.
 KOORDINATOR: Final = "scheduling.koordinator.sh/"
-"""The prefix of the annotations that carry a pod's own policy."""
 
+# The keys of a scenario and of a node line; `docs/scenarios.md` says what they mean.
 KEYS: Final = (
     "machine",
     *EXTRA_KEYS,
@@ -43,7 +44,6 @@ KEYS: Final = (
     "steps",
     "pods",
 )
-"""The keys of a scenario and of a node line; `docs/scenarios.md` says what they mean."""
 
 
 def check_keys(keys: Iterable[object], what: str) -> None:

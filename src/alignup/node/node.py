@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from alignup.providers.devices.inventory import DevicePlugin, DevicePool, Preference
     from alignup.topology_manager.provider import HintProvider
 
-__all__ = ["Node"]
-
 
 class Node:
     """A machine that admits pods as a kubelet with this configuration would.
@@ -138,11 +136,11 @@ class Node:
         self._keeps_bindings = keep_refused_bindings
         self.node_object = inputs.node_object_of(node_object)
         self.beyond_kubelet = beyond_kubelet
+        # Whether `admit`, `try_admit` and `explain` add the kubelet's own checks, which come after its managers: the
+        # amounts of the node as a whole, its name, labels, taints and ports, and the OS. Can be changed at any time.
         self.whole_verdict = whole_verdict
-        """Whether `admit`, `try_admit` and `explain` add the kubelet's own checks, which come after its managers: the
-        amounts of the node as a whole, its name, labels, taints and ports, and the OS. Can be changed at any time."""
+        # What is known of claims; None: those of pods are ignored.
         self.claims: ClaimProvider | None = None
-        """What is known of claims; None: those of pods are ignored."""
         if resources is not None:
             self.know_claims(resources, dra_hints=dra_hints)
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 _SCOPES: Final = (NoneScope, ContainerScope, PodScope)
 
+# The providers that a node has of its own, in the order in which they are asked.
 Own: TypeAlias = "tuple[DeviceProvider | None, CpuProvider | None, MemoryProvider | None]"
-"""The providers that a node has of its own, in the order in which they are asked."""
 
 
 def can_preview(manager: TopologyManager, own: Own, pod: Pod) -> bool:

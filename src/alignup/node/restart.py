@@ -32,12 +32,15 @@ if TYPE_CHECKING:
 
 
 class Restarted(Record):
-    """A node after its kubelet has restarted."""
+    """A node after its kubelet has restarted.
+
+    Attributes:
+        node: only the pods that stay are on it.
+        refused: by uid, the pods that ran before and are refused.
+    """
 
     node: Node
-    """Only the pods that stay are on it."""
     refused: Mapping[str, Refusal]
-    """By uid, the pods that ran before and are refused."""
 
 
 def restarted(node: Node, config: KubeletConfig) -> Restarted:

@@ -12,30 +12,33 @@ from unicodedata import combining, east_asian_width
 
 from alignup.records import Record, replace
 
+# Pixels of the font of headings.
 FONT: Final = 11
-"""Pixels of the font of headings."""
+# Pixels of the font of everything inside frames.
 CELL_FONT: Final = 9
-"""Pixels of the font of everything inside frames."""
+# Pixels between the top of a frame and its contents.
 HEADER: Final = 17
-"""Pixels between the top of a frame and its contents."""
 PADDING: Final = 6
 GAP: Final = 5
 
+# The name of a box that something is drawn on later: `("cpu", 5)`, `("memory", 0, "hugepages-2Mi")`.
 Key = tuple[str | int, ...]
-"""The name of a box that something is drawn on later: `("cpu", 5)`, `("memory", 0, "hugepages-2Mi")`."""
 
 
 class Box(Record):
-    """A rectangle with a heading, a tooltip and boxes inside; in pixels from the left upper corner around it."""
+    """A rectangle with a heading, a tooltip and boxes inside; in pixels from the left upper corner around it.
+
+    Attributes:
+        kind: decides how it is drawn: `socket`, `node`, `l3`, `core`, `cpu`, `bar`, `device`, `text`...
+        label: the heading, short enough for the box.
+        title: all that is to be said of it: the tooltip.
+    """
 
     kind: str
-    """Decides how it is drawn: `socket`, `node`, `l3`, `core`, `cpu`, `bar`, `device`, `text`..."""
     width: int
     height: int
     label: str = ""
-    """The heading, short enough for the box."""
     title: str = ""
-    """All that is to be said of it: the tooltip."""
     key: Key = ()
     children: tuple[Box, ...] = ()
     x: int = 0

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from alignup.node.holdings import Holdings
     from alignup.pictures.overlay import Sign
 
+# Explanations in one page, which says how many more there are.
 MOST_SHOWN: Final = 20
-"""Explanations in one page, which says how many more there are."""
 
 
 def explanation_scene(explanation: Explanation) -> Scene:

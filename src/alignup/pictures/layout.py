@@ -21,29 +21,29 @@ if TYPE_CHECKING:
     from alignup.machine.machine import Machine
     from alignup.machine.numa_node import Core, NumaNode
 
+    # The devices of each resource near a set of NUMA nodes, by kernel ids; () is near none, or any.
     Places = dict[tuple[int, ...], dict[str, list[boxes.Box]]]
-    """The devices of each resource near a set of NUMA nodes, by kernel ids; () is near none, or any."""
 
+# Pixels that sockets may take side by side.
 _WIDEST: Final = 2400
-"""Pixels that sockets may take side by side."""
 _WIDEST_SOCKET: Final = 1400
 _BETWEEN: Final = 10
+# Width and height of a CPU, wide enough for a number of four digits.
 _CPU: Final = (30, 25)
-"""Width and height of a CPU, wide enough for a number of four digits."""
 _CORE_PADDING: Final = 2
 _BETWEEN_CORES: Final = 3
+# Room for eight cores side by side, in two caches too.
 _WIDEST_CORES: Final = 320
-"""Room for eight cores side by side, in two caches too."""
+# Pixels that the bars of memory need for their text.
 _NARROWEST: Final = 170
-"""Pixels that the bars of memory need for their text."""
 _WIDEST_REMARK: Final = 280
 _DEVICES_WIDTH: Final = 480
 _CHIP_HEIGHT: Final = 18
 _WIDEST_CHIP: Final = 130
+# Pixels of a device that are left for the sign of its holder.
 _SIGN_WIDTH: Final = 18
-"""Pixels of a device that are left for the sign of its holder."""
+# More devices of one resource near one place are drawn as a bar.
 _MOST_CHIPS: Final = 32
-"""More devices of one resource near one place are drawn as a bar."""
 _TEXT_HEIGHT: Final = 13
 _BAR_HEIGHT: Final = 14
 

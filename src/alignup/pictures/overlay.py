@@ -153,8 +153,9 @@ def _held(holdings: Holdings, resource: ResourceAmounts, place: PlaceAmounts) ->
     return found
 
 
+# Without I and O, which resemble digits, and R, which stands for what is reserved.
 _LETTERS: Final = "ABCDEFGHJKLMNPQSTUVWXYZ"
-"""Without I and O, which resemble digits, and R, which stands for what is reserved."""
+# A light tint, and the colour of the lines on it.
 _COLOURS: Final = (
     ("#cfe2f7", "#3b78b8"),
     ("#fbd9b5", "#c9741a"),
@@ -165,19 +166,21 @@ _COLOURS: Final = (
     ("#dfd3f2", "#6f4fae"),
     ("#e6d5c3", "#80592e"),
 )
-"""A light tint, and the colour of the lines on it."""
+# Lines of a tile of 6 by 6 pixels; none: the plain tint.
 _MOTIFS: Final = ("", "M-1 1L1 -1M-1 7L7 -1M5 7L7 5", "M2 3h2", "M-1 5L1 7M-1 -1L7 7M5 -1L7 1", "M0 3h6", "M3 0v6")
-"""Lines of a tile of 6 by 6 pixels; none: the plain tint."""
 _CROSSED: Final = "M-1 1L1 -1M-1 7L7 -1M5 7L7 5M-1 5L1 7M-1 -1L7 7M5 -1L7 1"
 
 
 class Sign(Record):
-    """How one holder is shown."""
+    """How one holder is shown.
+
+    Attributes:
+        text: one or more letters.
+        number: chooses colour and pattern; -1: reserved.
+    """
 
     text: str
-    """One or more letters."""
     number: int
-    """Chooses colour and pattern; -1: reserved."""
 
     @property
     def fill(self) -> str:
@@ -199,8 +202,8 @@ class Sign(Record):
         return made
 
 
+# The sign of what no pod can have for itself.
 RESERVED: Final = Sign("R", -1)
-"""The sign of what no pod can have for itself."""
 
 
 def signs_of(holders: Iterable[str]) -> dict[str, Sign]:

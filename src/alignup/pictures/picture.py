@@ -28,23 +28,26 @@ _MARGIN: Final = 10
 
 
 class Scene(Record):
-    """What a picture shows."""
+    """What a picture shows.
+
+    Attributes:
+        holdings: None: the machine alone.
+        subject: the uid of a pod to be drawn with heavy lines.
+        remarks: lines to write into NUMA nodes, by kernel id.
+        words: by resource, how its amounts are written where the page has a unit for them.
+        subtitle: empty: the machine in one line.
+        is_headed: False: title and subtitle stand elsewhere on the page.
+    """
 
     title: str
     machine: Machine
     devices: Mapping[str, Sequence[Device]] = field(default_factory=dict)
     holdings: Holdings | None = None
-    """None: the machine alone."""
     subject: str = ""
-    """The uid of a pod to be drawn with heavy lines."""
     remarks: Mapping[int, Sequence[str]] = field(default_factory=dict)
-    """Lines to write into NUMA nodes, by kernel id."""
     words: Mapping[str, Callable[[int], str]] = field(default_factory=dict)
-    """By resource, how its amounts are written where the page has a unit for them."""
     subtitle: str = ""
-    """Empty: the machine in one line."""
     is_headed: bool = True
-    """False: title and subtitle stand elsewhere on the page."""
 
     @property
     def signs(self) -> dict[str, overlay.Sign]:

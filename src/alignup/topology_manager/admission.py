@@ -18,26 +18,33 @@ _NAMES_SHOWN: Final = 4
 
 
 class MemoryBlock(Record):
-    """Memory of one type that a container holds on a set of NUMA nodes."""
+    """Memory of one type that a container holds on a set of NUMA nodes.
+
+    Attributes:
+        numa_nodes: kernel node ids, ascending.
+        type: `memory` or `hugepages-<size>`.
+        size: bytes.
+    """
 
     numa_nodes: tuple[int, ...]
-    """Kernel node ids, ascending."""
     type: str
-    """`memory` or `hugepages-<size>`."""
     size: int
-    """Bytes."""
 
 
 class ContainerAllocation(Record):
-    """The affinity, CPUs, memory and devices allocated to one container."""
+    """The affinity, CPUs, memory and devices allocated to one container.
+
+    Attributes:
+        affinity: the merged hint; bit i of its mask is `machine.numa_nodes[i]`. None if nothing was decided (policy
+            none).
+        cpus: the exclusive CPUs; None if the container runs in the shared pool.
+        devices: device ids by resource.
+    """
 
     affinity: TopologyHint | None = None
-    """The merged hint; bit i of its mask is `machine.numa_nodes[i]`. None if nothing was decided (policy none)."""
     cpus: CPUSet | None = None
-    """The exclusive CPUs; None if the container runs in the shared pool."""
     memory: tuple[MemoryBlock, ...] = ()
     devices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Device ids by resource."""
 
     def to_dict(self, numa_node_ids: Sequence[int] | None = None) -> dict[str, Any]:
         """Return the allocation in JSON's types.
@@ -63,21 +70,26 @@ def affinity_dict(hint: TopologyHint | None, numa_node_ids: Sequence[int] | None
 
 
 class Admission(Record):
-    """The verdict on one pod; it is true if the pod was admitted."""
+    """The verdict on one pod; it is true if the pod was admitted.
+
+    Attributes:
+        reason: empty when admitted; otherwise the reason that the kubelet puts into the pod's status.
+        containers: by name, init containers included; empty when refused.
+        refusal: the facts behind a refusal.
+        numa_node_ids: the kernel's ids of the NUMA nodes, in the order of the bits of a mask.
+        preempted: `namespace/name` of the pods that a kubelet evicts to admit this critical one; see
+            `Node.whole_verdict`.
+        pod_cpus: what a pod with resources of its own (`spec.resources`) has as a whole; None where its containers have
+            theirs.
+    """
 
     admitted: bool
     reason: str = ""
-    """Empty when admitted; otherwise the reason that the kubelet puts into the pod's status."""
     containers: Mapping[str, ContainerAllocation] = field(default_factory=dict)
-    """By name, init containers included; empty when refused."""
     refusal: Refusal | None = None
-    """The facts behind a refusal."""
     numa_node_ids: tuple[int, ...] | None = None
-    """The kernel's ids of the NUMA nodes, in the order of the bits of a mask."""
     preempted: tuple[str, ...] = ()
-    """`namespace/name` of the pods that a kubelet evicts to admit this critical one; see `Node.whole_verdict`."""
     pod_cpus: CPUSet | None = None
-    """What a pod with resources of its own (`spec.resources`) has as a whole; None where its containers have theirs."""
     pod_memory: tuple[MemoryBlock, ...] = ()
 
     def __bool__(self) -> bool:
@@ -127,12 +139,15 @@ DEFERRED: Final = "Deferred"
 
 
 class Resize(Record):
-    """The kubelet's answer to a resize; it is true if the resources were allocated."""
+    """The kubelet's answer to a resize; it is true if the resources were allocated.
+
+    Attributes:
+        status: `allocated`; `Deferred`: not now, and tried again; `Infeasible`: not on this node.
+        message: the kubelet's words; empty when allocated.
+    """
 
     status: str
-    """`allocated`; `Deferred`: not now, and tried again; `Infeasible`: not on this node."""
     message: str = ""
-    """The kubelet's words; empty when allocated."""
 
     def __bool__(self) -> bool:
         return self.status == ALLOCATED

@@ -24,8 +24,8 @@ __all__ = [
 
 Sequence.register(HintList)
 
+# Stands in a merge for a provider or resource without a preference: any node, and preferred.
 NO_PREFERENCE = HintList([TopologyHint(None, True)])
-"""Stands in a merge for a provider or resource without a preference: any node, and preferred."""
 
+# Stands in a merge for a resource that cannot be satisfied: any node, and not preferred.
 IMPOSSIBLE = HintList([TopologyHint(None, False)])
-"""Stands in a merge for a resource that cannot be satisfied: any node, and not preferred."""

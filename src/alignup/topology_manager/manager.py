@@ -68,8 +68,8 @@ class TopologyManager:
         self.policy = policy
         self.scope = make_scope(scope, policy) if isinstance(scope, str) else scope
         self.lock = ManagerLock()
+        # The providers, in the order in which they are asked.
         self.providers: tuple[HintProvider, ...] = tuple(checked_provider(provider) for provider in providers)
-        """The providers, in the order in which they are asked."""
         self._store = Store()
         self._pods: dict[str, Pod] = {}
         self._observer = observer

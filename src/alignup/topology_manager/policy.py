@@ -135,8 +135,8 @@ def is_as_written(policy: Policy) -> bool:
     return isinstance(merger, Merger) and merger.as_written
 
 
+# NUMA nodes that the documents allow.
 MOST_AS_WRITTEN: Final = 8
-"""NUMA nodes that the documents allow."""
 _POLICIES: Final = {one.name: one for one in (BestEffortPolicy, RestrictedPolicy, SingleNUMANodePolicy)}
 
 

@@ -17,28 +17,31 @@ if TYPE_CHECKING:
 
 _GIBI: Final = 1 << 30
 
+# Returns the requested and free amounts of a resource as text; it runs only when the message is read.
 Account: TypeAlias = "Callable[[], str]"
-"""Returns the requested and free amounts of a resource as text; it runs only when the message is read."""
 
+# Accounts by resource.
 Accounts: TypeAlias = "Mapping[str, Account | MemoryAccount]"
-"""Accounts by resource."""
 
 
+# Ids of NUMA nodes that can only be used as this set, and the pods that hold memory on them.
 Ties: TypeAlias = "tuple[tuple[tuple[int, ...], tuple[str, ...]], ...]"
-"""Ids of NUMA nodes that can only be used as this set, and the pods that hold memory on them."""
 
 
 class MemoryAccount(Record):
-    """The account of one type of memory, in bytes. Types of memory are hinted at together."""
+    """The account of one type of memory, in bytes. Types of memory are hinted at together.
+
+    Attributes:
+        free: by position of the NUMA node; None: the machine has no memory of this type.
+        families: the hints if only these types were requested; empty where this type is the only one.
+        ties: returns the sets of NUMA nodes whose use rules others out; it runs only when the message is read.
+    """
 
     asked: int
     free: tuple[int, ...] | None
-    """By position of the NUMA node; None: the machine has no memory of this type."""
     numa_node_ids: tuple[int, ...]
     families: Mapping[frozenset[str], HintList | Sequence[TopologyHint]] = field(default_factory=dict)
-    """The hints if only these types were requested; empty where this type is the only one."""
     ties: Callable[[], Ties] = tuple
-    """Returns the sets of NUMA nodes whose use rules others out; it runs only when the message is read."""
 
     def words(self, unit: ByteUnit) -> str:
         """Return the account as text, with all amounts in one unit."""

@@ -20,36 +20,38 @@ from alignup.topology_manager.scope import KUBELET, Refusal
 
 __all__ = ["Amounts", "Offer", "ResourceView", "blamed", "cause", "kind_of", "refusal_dict", "refusal_message"]
 
-
 SINGLE: Final = "single-numa-node"
 LIMIT_REACHED: Final = " (search limit reached: not every set of NUMA nodes was tried)"
 
+# The number of sets of NUMA nodes that a sentence lists before it says how many more there are.
 SHOWN = 4
-"""The number of sets of NUMA nodes that a sentence lists before it says how many more there are."""
 
+# The number of sets of NUMA nodes that an explanation keeps of each kind; all single nodes are among them.
 KEPT = 64
-"""The number of sets of NUMA nodes that an explanation keeps of each kind; all single nodes are among them."""
 
 NodeSet = tuple[int, ...]
 Offered = HintList | Sequence[TopologyHint]
 
 
 class ResourceView(Record):
-    """The hints for one resource: the first sets of NUMA node ids, narrowest first, and how many there are."""
+    """The hints for one resource: the first sets of NUMA node ids, narrowest first, and how many there are.
+
+    Attributes:
+        preferred: sets that can supply the request now, with as few nodes as on the empty machine.
+        other: sets that can supply the request now, with more nodes than on the empty machine.
+        anywhere: True if the resource has no preference.
+        account: the requested amount and the free amounts as text; empty if the provider does not tell.
+        is_whole: False: there are more sets than were looked at, so that the counts are too low.
+    """
 
     resource: str
     preferred: tuple[NodeSet, ...]
-    """Sets that can supply the request now, with as few nodes as on the empty machine."""
     other: tuple[NodeSet, ...]
-    """Sets that can supply the request now, with more nodes than on the empty machine."""
     anywhere: bool
-    """True if the resource has no preference."""
     preferred_count: int = 0
     other_count: int = 0
     account: str = ""
-    """The requested amount and the free amounts as text; empty if the provider does not tell."""
     is_whole: bool = True
-    """False: there are more sets than were looked at, so that the counts are too low."""
 
     @property
     def is_impossible(self) -> bool:
@@ -108,13 +110,16 @@ def sets_of(masks: Sequence[int], numa_node_ids: Sequence[int] | None) -> tuple[
 
 
 class Amounts(NamedTuple):
-    """What is known of a resource when a pod is refused: CPUs, bytes or devices."""
+    """What is known of a resource when a pod is refused: CPUs, bytes or devices.
+
+    Attributes:
+        free: on all NUMA nodes together; None where some of it is near none.
+        on_one_node: the most that is free on, or near to, one NUMA node.
+    """
 
     asked: int
     free: int | None
-    """On all NUMA nodes together; None where some of it is near none."""
     on_one_node: int
-    """The most that is free on, or near to, one NUMA node."""
 
 
 def refusal_message(refusal: Refusal, numa_node_ids: Sequence[int] | None = None) -> str:
@@ -268,16 +273,19 @@ def listed(sets: Sequence[NodeSet], count: int = 0, *, is_whole: bool = True) ->
     return " or ".join(texts) + ((f" or {more} more" if is_whole else " or others") if more > 0 else "")
 
 
+# The number of hints of a list that are considered; longer lists exist only beyond 12 NUMA nodes.
 LOOKED_AT = 4096
-"""The number of hints of a list that are considered; longer lists exist only beyond 12 NUMA nodes."""
 
 
 class Offer(Record):
-    """The hints of one resource, or of several types of memory, which are hinted at together."""
+    """The hints of one resource, or of several types of memory, which are hinted at together.
+
+    Attributes:
+        hints: None: no preference.
+    """
 
     resources: tuple[str, ...]
     hints: Offered | None
-    """None: no preference."""
 
     @property
     def is_whole(self) -> bool:

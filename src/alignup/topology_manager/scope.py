@@ -34,37 +34,40 @@ __all__ = [
     "make_scope",
 ]
 
-
 TOPOLOGY_AFFINITY_ERROR = "TopologyAffinityError"
+# What the kubelet writes into the status of such a pod.
 TOPOLOGY_AFFINITY_MESSAGE: Final = "Resources cannot be allocated with Topology locality"
-"""What the kubelet writes into the status of such a pod."""
+# Stands for a provider's name where the kubelet's own checks refused a pod.
 KUBELET: Final = "kubelet"
-"""Stands for a provider's name where the kubelet's own checks refused a pod."""
+# Any NUMA node, and not preferred.
 NOTHING_DECIDED = TopologyHint(None, False)
-"""Any NUMA node, and not preferred."""
 
 
 class Refusal(Record):
-    """The facts about a refusal; `alignup.topology_manager.refusal_message` makes a sentence of them."""
+    """The facts about a refusal; `alignup.topology_manager.refusal_message` makes a sentence of them.
+
+    Attributes:
+        reason: the reason in the pod's status.
+        detail: the message of the provider that failed; empty when the policy refused.
+        container: the container concerned; None when the pod was judged as a whole.
+        best: the best merged hint.
+        hints: the hints of each provider, in the order of the providers.
+        accounts: by resource, the requested and free amounts at that moment; not compared.
+        provider: the name of the provider that failed; empty when the policy refused. `KUBELET`: the providers admitted
+            the pod, and the kubelet's own checks refused it.
+        resources: those of which too little is left, where a provider failed or the kubelet's own checks refused the
+            pod.
+    """
 
     reason: str
-    """The reason in the pod's status."""
     detail: str = ""
-    """The message of the provider that failed; empty when the policy refused."""
     container: str | None = None
-    """The container concerned; None when the pod was judged as a whole."""
     policy: str = ""
     best: TopologyHint | None = None
-    """The best merged hint."""
     hints: tuple[ResourceHints, ...] = field(default=(), repr=False)
-    """The hints of each provider, in the order of the providers."""
     accounts: Accounts = field(default_factory=dict, compare=False, repr=False)
-    """By resource, the requested and free amounts at that moment; not compared."""
     provider: str = field(default="", compare=False)
-    """The name of the provider that failed; empty when the policy refused. `KUBELET`: the providers admitted the pod,
-    and the kubelet's own checks refused it."""
     resources: tuple[str, ...] = field(default=(), compare=False)
-    """Those of which too little is left, where a provider failed or the kubelet's own checks refused the pod."""
 
     def __deepcopy__(self, _memo: object) -> Refusal:
         return self
@@ -149,11 +152,14 @@ class NoneScope(Record):
 
 
 class ContainerScope(Record):
-    """Each container is aligned by itself, with the resources that earlier containers left."""
+    """Each container is aligned by itself, with the resources that earlier containers left.
+
+    Attributes:
+        policies: by the names of containers, policies of their own, which no kubelet knows.
+    """
 
     name: ClassVar[str] = "container"
     policies: Mapping[str, Policy] = field(default_factory=dict)
-    """By the names of containers, policies of their own, which no kubelet knows."""
 
     def admit(self, pod: Pod, policy: Policy, providers: Sequence[HintProvider], store: Store) -> Refusal | None:
         """Ask, merge, store and allocate, container by container."""

@@ -46,8 +46,8 @@ NODES: Final = "/api/v1/nodes"
 PODS: Final = "/api/v1/pods"
 BUDGETS: Final = "/apis/policy/v1/poddisruptionbudgets"
 TOPOLOGIES: Final = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
+# The path of the objects by which devices are claimed.
 CLAIMS: Final = "/apis/resource.k8s.io/v1"
-"""The path of the objects by which devices are claimed."""
 BINDING: Final = "binding"
 FORBIDDEN: Final = 403
 MISSING: Final = 404
@@ -58,8 +58,8 @@ _TOO_MANY: Final = 429
 _FAILING: Final = 500
 _PATIENCE: Final = 30.0
 _MOST_CONNECTIONS: Final = 96
+# Bytes: a page of 500 objects of half a MiB each.
 _LARGEST_ANSWER: Final = 256 << 20
-"""Bytes: a page of 500 objects of half a MiB each."""
 _SHOWN_LETTERS: Final = 300
 _LONGEST_EVENT: Final = 1024
 
@@ -110,12 +110,15 @@ def pod_path(namespace: str, name: str, *parts: str) -> str:
 
 
 class Pauses(Record):
-    """Seconds between attempts."""
+    """Seconds between attempts.
+
+    Attributes:
+        resync: between a list and the next, though nothing seems to be wrong.
+    """
 
     first: float = 0.1
     longest: float = 10.0
     resync: float = 600.0
-    """Between a list and the next, though nothing seems to be wrong."""
 
 
 class Api:
@@ -290,10 +293,10 @@ async def write_object(api: Api, collection: str, name: str, body: object) -> No
     await api.request("POST", collection, body)
 
 
+# Seconds between two Events.
 EVENT_SECONDS: Final = 0.2
-"""Seconds between two Events."""
+# Events that wait to be written; further ones are dropped.
 MOST_EVENTS: Final = 100
-"""Events that wait to be written; further ones are dropped."""
 
 
 async def write_event(

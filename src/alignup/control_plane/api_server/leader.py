@@ -27,22 +27,25 @@ from alignup.records import Record
 from alignup.text.json_text import decode_json
 
 _LOG: Final = logging.getLogger(__name__)
+# The label of the pod that leads: the Service selects it.
 LEADER: Final = "alignup.dev/leader"
-"""The label of the pod that leads: the Service selects it."""
 _LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces"
+# Go on while the process or the machine is stopped.
 _SECONDS: Final = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
-"""Go on while the process or the machine is stopped."""
 
 
 class Terms(Record):
-    """Seconds of a lease; client-go has 15, 10 and 2."""
+    """Seconds of a lease; client-go has 15, 10 and 2.
+
+    Attributes:
+        lease: without a renewal after which another process may take over.
+        renew: without a renewal after which the leader leads no longer.
+        retry: between attempts; those of candidates come up to 1.2 times later at random, so that they do not meet.
+    """
 
     lease: int = 10
-    """Without a renewal after which another process may take over."""
     renew: float = 7.0
-    """Without a renewal after which the leader leads no longer."""
     retry: float = 1.5
-    """Between attempts; those of candidates come up to 1.2 times later at random, so that they do not meet."""
 
 
 class _Spec(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
@@ -87,8 +90,8 @@ class Leader:
         self._random = Random()  # noqa: S311  # pauses, not secrets
         self._seen, self._seen_at = _Spec(), 0.0
         self._renewed = float("-inf")
+        # Counts how often this process began to lead.
         self.term = 0
-        """Counts how often this process began to lead."""
 
     @property
     def leads(self) -> bool:

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 _POLICY_PREFIX: Final = "scheduling.koordinator.sh/"
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _MOST_TEMPLATES: Final = 10_000
+# Kinds of controllers that make no other pod, or only on the same node; empty: there is none.
 _NEVER_MOVED: Final = frozenset({"", "DaemonSet", "Node"})
-"""Kinds of controllers that make no other pod, or only on the same node; empty: there is none."""
 
 
 class Container(msgspec.Struct, rename="camel", gc=False):
@@ -180,23 +180,27 @@ def rules_of(pods: Iterable[WatchedPod], budgets: Sequence[Budget]) -> Rules:
 
 
 class WatchedPod(Record):
-    """A pod, with the facts that its requests do not tell."""
+    """A pod, with the facts that its requests do not tell.
+
+    Attributes:
+        node: the node it is bound to; empty: none yet, or it has ended.
+        is_leaving: whether its deletion was asked for.
+        owner: the kind of the controller that replaces it; empty: none does.
+        is_particular: whether it must be near some pods or away from them, or must have some nodes, of which nothing is
+            known here.
+        has_selector: whether a node selector leaves only some nodes to it.
+        since: when its kubelet took it up, or else when it was made; in the form of the API, which sorts as text.
+    """
 
     pod: Pod
     priority: int = 0
     node: str = ""
-    """The node it is bound to; empty: none yet, or it has ended."""
     is_leaving: bool = False
-    """Whether its deletion was asked for."""
     labels: Mapping[str, str] = field(default_factory=dict)
     owner: str = ""
-    """The kind of the controller that replaces it; empty: none does."""
     is_particular: bool = False
-    """Whether it must be near some pods or away from them, or must have some nodes, of which nothing is known here."""
     has_selector: bool = False
-    """Whether a node selector leaves only some nodes to it."""
     since: str = ""
-    """When its kubelet took it up, or else when it was made; in the form of the API, which sorts as text."""
 
 
 class PodReader:

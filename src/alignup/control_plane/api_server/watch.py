@@ -28,16 +28,16 @@ _D = TypeVar("_D")
 _LOG: Final = logging.getLogger(__name__)
 _PAGE: Final = 500
 _WATCH_SECONDS: Final = 300
+# Seconds without a byte, beyond those that the server was told to watch, after which a connection is given up.
 _SILENCE: Final = 60.0
-"""Seconds without a byte, beyond those that the server was told to watch, after which a connection is given up."""
+# Seconds within which a watch that ends without an event is as good as an error.
 _SHORT: Final = 1.0
-"""Seconds within which a watch that ends without an event is as good as an error."""
+# Of one list: five million objects.
 _MOST_PAGES: Final = 10_000
-"""Of one list: five million objects."""
+# Bytes of an event: etcd takes no object of more than some MiB.
 _LONGEST_LINE: Final = 64 << 20
-"""Bytes of an event: etcd takes no object of more than some MiB."""
+# Levels of nesting that are kept of an object that nests too deeply; objects of a cluster have about ten.
 _LEVELS: Final = 64
-"""Levels of nesting that are kept of an object that nests too deeply; objects of a cluster have about ten."""
 
 
 class _Meta(msgspec.Struct, rename="camel"):
@@ -131,14 +131,14 @@ class Follower(Generic[T]):
         self._api, self._path, self._decode, self._sink = api, path, decode, sink
         self._query = dict(query or {})
         self._version = ""
+        # By name, the version of each object that was said to be ignored.
         self._ignored: dict[str, str] = {}
-        """By name, the version of each object that was said to be ignored."""
+        # Set once the first list is there.
         self.synced = asyncio.Event()
-        """Set once the first list is there."""
+        # How many times all objects were listed.
         self.lists = 0
-        """How many times all objects were listed."""
+        # When the newest list began, by the clock.
         self.list_began = 0.0
-        """When the newest list began, by the clock."""
         self._wanted: list[asyncio.Future[None]] = []
         self._until_resync: asyncio.Timeout | None = None
 

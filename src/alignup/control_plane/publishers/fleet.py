@@ -212,16 +212,16 @@ def ended_status(phase: str, moment: str) -> dict[str, Any]:
     return {"phase": phase, "conditions": _conditions("ended", moment)}
 
 
+# The annotation of a pod that says for how many seconds it runs.
 DURATION: Final = "alignup.dev/duration"
-"""The annotation of a pod that says for how many seconds it runs."""
+# The annotation of a pod that ends it: `Succeeded` or `Failed`.
 END: Final = "alignup.dev/end"
-"""The annotation of a pod that ends it: `Succeeded` or `Failed`."""
 
 _LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 _AT_ONCE: Final = 32
 _LEASE_SECONDS: Final = 40
+# Leases are renewed so many times before the status of a node is; a kubelet does so every five minutes.
 _STATUS_EVERY: Final = 30
-"""Leases are renewed so many times before the status of a node is; a kubelet does so every five minutes."""
 
 
 class Fleet:

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger(__name__)
 _SETTLED: Final = 0.05
+# `alignup.dev/node` and `alignup.dev/holdings`.
 _Annotations = tuple[str | None, str | None]
-"""`alignup.dev/node` and `alignup.dev/holdings`."""
 
 
 def described(found: KubeletNode) -> dict[str, Any]:

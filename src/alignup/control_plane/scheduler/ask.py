@@ -33,18 +33,21 @@ ALIVE: Final = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 
 
 class AskedCluster(Record):
-    """What a cluster said at one moment."""
+    """What a cluster said at one moment.
+
+    Attributes:
+        nodes: by name; those of which only amounts are known are made up of these.
+        by_amounts: the names of these: what they admit is an upper bound.
+        unknown: nodes that publish nothing, or nothing that can be read.
+        waiting: pods that are bound to no node.
+        rules: who may go for whom.
+    """
 
     nodes: Mapping[str, Node]
-    """By name; those of which only amounts are known are made up of these."""
     by_amounts: frozenset[str]
-    """The names of these: what they admit is an upper bound."""
     unknown: tuple[str, ...]
-    """Nodes that publish nothing, or nothing that can be read."""
     waiting: tuple[objects.WatchedPod, ...]
-    """Pods that are bound to no node."""
     rules: Rules
-    """Who may go for whom."""
 
     def cluster(self) -> Cluster:
         """Return the nodes as a cluster.
@@ -133,8 +136,8 @@ async def read_pod(api: api_client.Api, namespace: str, name: str) -> tuple[dict
     return manifest, pod_document(manifest, f"pod {namespace}/{name}")
 
 
+# The reason of Events on rejected pods.
 WHY_REJECTED: Final = "WhyRejected"
-"""The reason of Events on rejected pods."""
 
 
 async def why_rejected(api: api_client.Api, found: objects.PodObject) -> str:

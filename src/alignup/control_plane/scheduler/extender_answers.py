@@ -32,8 +32,8 @@ FAR: Final = "NUMA: the devices of its claims are on other NUMA nodes than its C
 UNCERTAIN: Final = "NUMA: the node has not yet reported the pods bound to it last"
 _REMEMBERED: Final = 10_000
 _HUNDRED: Final = 100.0
+# Of a node for a pod with claims, by whether their devices meet its CPUs and memory; strategies add up to 2.
 _FIRST_SCORE: Final = {True: 8, None: 4, False: 0}
-"""Of a node for a pod with claims, by whether their devices meet its CPUs and memory; strategies add up to 2."""
 _ASKED_WITHIN: Final = 600.0
 _MOST_KINDS: Final = 100
 _MOST_KEPT: Final = 64
@@ -41,13 +41,16 @@ _MOST_TOLD: Final = 3
 
 
 class Filtered(Record):
-    """The nodes that can take a pod, and why each other node cannot."""
+    """The nodes that can take a pod, and why each other node cannot.
+
+    Attributes:
+        failed: nodes that could take it if other pods were not there.
+        unresolvable: nodes that could not take it even if they were empty, or of which that is not known.
+    """
 
     passed: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
-    """Nodes that could take it if other pods were not there."""
     unresolvable: dict[str, str] = field(default_factory=dict)
-    """Nodes that could not take it even if they were empty, or of which that is not known."""
 
     def words(self) -> tuple[frozenset[str], str]:
         """Return why no node takes the pod: the causes, and a sentence with the commonest ones."""
@@ -72,12 +75,12 @@ class Answers:
         self.requires_near = requires_near
         self._met: tuple[object, dict[str, bool | None]] = (), {}
         self._last: tuple[int, object, Evaluation] | None = None
+        # What equal pods were told, and when: most pods of a cluster are copies, and those that wait ask often.
         self._kept: OrderedDict[object, tuple[object, Filtered]] = OrderedDict()
-        """What equal pods were told, and when: most pods of a cluster are copies, and those that wait ask often."""
+        # By uid, pods that no node could take, and when they were asked for last.
         self.waiting: OrderedDict[str, tuple[WatchedPod, float]] = OrderedDict()
-        """By uid, pods that no node could take, and when they were asked for last."""
+        # By uid, pods that were asked for lately: a binding names a pod and does not describe it.
         self.asked: OrderedDict[str, WatchedPod] = OrderedDict()
-        """By uid, pods that were asked for lately: a binding names a pod and does not describe it."""
 
     def filter(self, pod: WatchedPod, names: Sequence[str], now: float) -> Filtered:
         """Return which of some nodes can take a pod.

@@ -30,18 +30,18 @@ from alignup.errors import AlignupError, InputError, one_line
 _Args = TypeVar("_Args")
 
 _LOG: Final = logging.getLogger(__name__)
+# Bytes: 10,000 nodes need 3 MiB by name, and 60 MiB where the scheduler sends them whole, without their images.
 LARGEST_QUESTION: Final = 64 << 20
-"""Bytes: 10,000 nodes need 3 MiB by name, and 60 MiB where the scheduler sends them whole, without their images."""
+# Bytes of all questions that are being received or answered.
 _LARGEST_IN_SUM: Final = 4 * LARGEST_QUESTION
-"""Bytes of all questions that are being received or answered."""
+# Bytes from which on questions are decoded in a process of its own, and answered one at a time.
 _LARGE: Final = 256 << 10
-"""Bytes from which on questions are decoded in a process of its own, and answered one at a time."""
+# Bytes that this process may have.
 _MOST_MEMORY: Final = 3 << 29
-"""Bytes that this process may have."""
+# Nodes whose victims are found before other questions, such as /healthz, are answered.
 _NODES_AT_ONCE: Final = 10
-"""Nodes whose victims are found before other questions, such as /healthz, are answered."""
+# Turns of the event loop between two parts of an answer.
 _TURNS: Final = 8
-"""Turns of the event loop between two parts of an answer."""
 _BODY_SECONDS: Final = 10.0
 _SLOW_SECONDS: Final = 1.0
 _SHOWN_LETTERS: Final = 80

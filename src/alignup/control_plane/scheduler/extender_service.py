@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from alignup.kubernetes.wire import Metadata
 
 _LOG: Final = logging.getLogger(__name__)
+# The annotation of a Node that is set when a refused pod may fit there; schedulers try their pods again then.
 WOKEN: Final = "alignup.dev/woken-at"
-"""The annotation of a Node that is set when a refused pod may fit there; schedulers try their pods again then."""
 
 BOUND_PODS: Final = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
 NOT_LISTED: Final = "alignup has not listed the whole cluster yet"

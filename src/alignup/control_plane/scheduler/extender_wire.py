@@ -31,13 +31,16 @@ class _NodeList(msgspec.Struct, gc=False):
 
 
 class ExtenderArgs(msgspec.Struct, rename="pascal", gc=False):
-    """The question of `filter` and `prioritize`."""
+    """The question of `filter` and `prioritize`.
+
+    Attributes:
+        objects: by name, the whole nodes, where these were sent; no key of the question.
+    """
 
     pod: PodObject
     nodes: _NodeList | None = None
     node_names: list[str] | None = None
     objects: dict[str, msgspec.Raw] = {}
-    """By name, the whole nodes, where these were sent; no key of the question."""
 
     @property
     def names(self) -> list[str]:
@@ -97,16 +100,16 @@ class _HostPriority(msgspec.Struct, rename="pascal", gc=False):
     score: int
 
 
+# Nodes in a question, twice as many as clusters are made for, or victims on one of them.
 MOST_NAMES: Final = 20_000
-"""Nodes in a question, twice as many as clusters are made for, or victims on one of them."""
+# Pods in a question of `evaluate`.
 MOST_PODS: Final = 1000
-"""Pods in a question of `evaluate`."""
+# In a question.
 _MOST_VICTIMS: Final = 5 * MOST_NAMES
-"""In a question."""
+# Bytes: an API server stores objects of 1.5 MiB at most.
 LARGEST_POD: Final = 2 << 20
-"""Bytes: an API server stores objects of 1.5 MiB at most."""
+# Bytes of a pod's containers, as far as they are read: their names and resources; and of its claims.
 LARGEST_REQUESTS: Final = 256 << 10
-"""Bytes of a pod's containers, as far as they are read: their names and resources; and of its claims."""
 _GO_KEYS: Final = {
     key.lower(): key
     for key in (

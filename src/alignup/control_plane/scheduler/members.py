@@ -48,10 +48,10 @@ class ExactMember:
 
     def __init__(self, name: str, template: Node, pods: Iterable[WatchedPod], holdings: Holdings | None) -> None:
         self.name, self.template = name, template
+        # By uid, in the order of their binding; those that the report still lists although they are gone, too.
         self.pods: dict[str, WatchedPod] = {one.pod.uid: one for one in pods}
-        """By uid, in the order of their binding; those that the report still lists although they are gone, too."""
+        # Whether the node says what its pods hold.
         self.reports = holdings is not None
-        """Whether the node says what its pods hold."""
         self._leaving: dict[str, float] = {}
         self._reported = _NOBODY  # no pod was in a report before the first
         self._reported = self._whole(holdings or _NOBODY, {})

@@ -24,15 +24,18 @@ _QUIET: Final = 3600.0
 
 
 class Rules(Record):
-    """Which pods are deleted, and how fast."""
+    """Which pods are deleted, and how fast.
+
+    Attributes:
+        first: seconds before the first deletion for a controller; each further one waits twice as long.
+        longest: seconds that no deletion waits longer.
+        limit: deletions for one controller within an hour; further pods stay.
+    """
 
     reasons: frozenset[str] = frozenset({"TopologyAffinityError"})
     first: float = 10.0
-    """Seconds before the first deletion for a controller; each further one waits twice as long."""
     longest: float = 300.0
-    """Seconds that no deletion waits longer."""
     limit: int = 20
-    """Deletions for one controller within an hour; further pods stay."""
 
 
 class Reconciler:
@@ -60,8 +63,8 @@ class Reconciler:
         self._writes_events = writes_events
         self._api, self._rules, self._say, self._dry = api, rules, say, dry
         self._clock = clock
+        # By the uid of a controller, when pods are deleted.
         self._due: dict[str, list[float]] = {}
-        """By the uid of a controller, when pods are deleted."""
         self._known: dict[str, asyncio.Task[None] | None] = {}
         self._follower = Follower(api, PODS, decode_pod, self, query=FAILED_PODS)
 

@@ -40,14 +40,14 @@ if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod
 
 _T = TypeVar("_T")
+# Seconds after which a pod that is gone, or bound, is taken to be in what its node reports, whatever that says.
 SLOWEST_REPORT: Final = 60.0
-"""Seconds after which a pod that is gone, or bound, is taken to be in what its node reports, whatever that says."""
 
 
+# Seconds after which a request to bind a pod has been answered or given up: requests wait for 30.
 LONGEST_BINDING: Final = 60.0
-"""Seconds after which a request to bind a pod has been answered or given up: requests wait for 30."""
+# Seconds after which a pod that was bound is in what its node reports, where no fingerprint tells.
 REPORT_DELAY: Final = 10.0
-"""Seconds after which a pod that was bound is in what its node reports, where no fingerprint tells."""
 
 
 class ClusterState:
@@ -59,25 +59,25 @@ class ClusterState:
 
     def __init__(self, strategy: str = "least-numa-nodes") -> None:
         self.view = View()
+        # By name, the nodes of which something is known.
         self.members: Mapping[str, Member] = self.view.members
-        """By name, the nodes of which something is known."""
         self.strategy = strategy
+        # Names of the nodes on which more may fit than before; cleared once they are dealt with.
         self.changed: set[str] = set()
-        """Names of the nodes on which more may fit than before; cleared once they are dealt with."""
         self.claims = WatchedClaims(self.changed.update)
+        # Names of the nodes where the place of the last pods is not known.
         self.uncertain: set[str] = set()
-        """Names of the nodes where the place of the last pods is not known."""
         self._descriptions = Description()
         self._reports: dict[str, Report] = {}
         self._labels: dict[str, Mapping[str, str]] = {}
+        # By uid, the pods that are bound.
         self.pods: dict[str, WatchedPod] = {}
-        """By uid, the pods that are bound."""
+        # By the name of a node, the pods that are bound to it, by uid, in the order of their binding.
         self.by_node: dict[str, dict[str, WatchedPod]] = {}
-        """By the name of a node, the pods that are bound to it, by uid, in the order of their binding."""
+        # By uid, of pods that count as bound and were not seen so: a list begun later has them, or they are gone.
         self.assumed: dict[str, float] = {}
-        """By uid, of pods that count as bound and were not seen so: a list begun later has them, or they are gone."""
+        # By node, the uids of pods whose order of binding is unknown, and since when they are known.
         self._unordered: dict[str, tuple[set[str], float]] = {}
-        """By node, the uids of pods whose order of binding is unknown, and since when they are known."""
 
     # Pods.
 
@@ -400,8 +400,8 @@ class WatchedClaims:
 
 
 _KEY: Final = msgspec.json.Encoder(order="sorted")
+# Kinds of pods of which a member keeps the words of its refusal.
 _MOST_KINDS: Final = 100
-"""Kinds of pods of which a member keeps the words of its refusal."""
 Member = ExactMember | AmountsMember
 _Known = Node | NodeAmounts
 
@@ -421,14 +421,14 @@ class View:
     def __init__(self) -> None:
         self.members: dict[str, Member] = {}
         self._cluster = Cluster((), ())
+        # Of members that are not in the cluster as they are now.
         self._rows: dict[str, Row] = {}
-        """Of members that are not in the cluster as they are now."""
         self._is_stale = True
         self._layouts: Layouts | None = None
+        # By member and by what a pod asks for, why the member refuses it as it is now.
         self._told: dict[str, dict[object, str]] = {}
-        """By member and by what a pod asks for, why the member refuses it as it is now."""
+        # Counts changes: what was judged under the same number still holds.
         self.version = 0
-        """Counts changes: what was judged under the same number still holds."""
 
     def touch(self, name: str = "") -> None:
         """Note that something changed: at a member, if one is named, what it has to give."""

@@ -42,37 +42,41 @@ if TYPE_CHECKING:
     from alignup.machine.machine import Machine
 
 _LOG: Final = logging.getLogger(__name__)
+# Seconds between looks at the file of leases, which somebody may remove.
 _LOOK: Final = 1.0
-"""Seconds between looks at the file of leases, which somebody may remove."""
+# Seconds from a signal to the end, whatever is under way: then the kernel ends the process (SIGALRM).
 _LAST: Final = 20
-"""Seconds from a signal to the end, whatever is under way: then the kernel ends the process (SIGALRM)."""
+# Seconds after a start in which those who waited before keep their places.
 _GRACE: Final = 10.0
-"""Seconds after a start in which those who waited before keep their places."""
 
 
 class AgentOptions(Record):
-    """How an agent runs."""
+    """How an agent runs.
+
+    Attributes:
+        group: whose members may connect; empty: the group of the process.
+        device_plugins: the folder of device plugins; None: there are none.
+        pod_resources: the socket of PodResources; None: it is not served.
+        metrics: `[ADDRESS:]PORT`, or a path with a slash; empty: not served.
+        durable: leases are on the disk before anybody is told.
+        version: the release of the kubelet whose managers decide; None: the newest known.
+        cgroups: commands get cgroups, where some can be made.
+        cgroup: the cgroup (v2) below which they are made; None: that of each command.
+        replaces_own_files: users who name no file of leases ask this agent from now on: it takes over what they have
+            from such files.
+    """
 
     socket: Path
     group: str = ""
-    """Whose members may connect; empty: the group of the process."""
     limits: Limits = field(default_factory=Limits)
     device_plugins: Path | None = None
-    """The folder of device plugins; None: there are none."""
     pod_resources: Path | None = None
-    """The socket of PodResources; None: it is not served."""
     metrics: str = ""
-    """`[ADDRESS:]PORT`, or a path with a slash; empty: not served."""
     durable: bool = True
-    """Leases are on the disk before anybody is told."""
     version: KubeletVersion | None = None
-    """The release of the kubelet whose managers decide; None: the newest known."""
     cgroups: bool = True
-    """Commands get cgroups, where some can be made."""
     cgroup: Path | None = None
-    """The cgroup (v2) below which they are made; None: that of each command."""
     replaces_own_files: bool = False
-    """Users who name no file of leases ask this agent from now on: it takes over what they have from such files."""
 
 
 def run_agent(file: LeaseFile, site: Site, options: AgentOptions) -> int:
@@ -126,8 +130,8 @@ class Agent:
         self._status = 0
         self._end = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
+        # Set when it serves.
         self.is_ready = threading.Event()
-        """Set when it serves."""
 
     def end(self) -> None:
         """Let it end, if it has not yet; from any thread, once it is ready."""

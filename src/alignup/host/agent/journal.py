@@ -31,26 +31,29 @@ if TYPE_CHECKING:
 
 
 VERSION: Final = 1
+# Bytes after which the file is made anew.
 _LARGEST: Final = 8 << 20
-"""Bytes after which the file is made anew."""
 _CHECKSUM: Final = 8
+# How entries begin that give no lease.
 _HARMLESS: Final = (b'{"type":"freed","id":"', b'{"type":"left","id":"', b'{"type":"joined","waiter":')
-"""How entries begin that give no lease."""
 _ID_STARTS: Final = _CHECKSUM + 1 + len('{"type":"given","lease":{"id":"')
+# Bytes that a damaged line may have other than the entry that it was.
 _FEW: Final = 2
-"""Bytes that a damaged line may have other than the entry that it was."""
 _MOST_ENDS: Final = 4096
+# Two entries with something else than a newline between them.
 _JOINED: Final = re.compile(rb"\}.(?=[0-9a-f]{8} \{)", re.DOTALL)
-"""Two entries with something else than a newline between them."""
 
 
 class Began(msgspec.Struct, frozen=True, tag="began", omit_defaults=True):
-    """The first entry: the leases when the file was made."""
+    """The first entry: the leases when the file was made.
+
+    Attributes:
+        lost: why there may be leases that are not known; empty: there are none.
+    """
 
     version: int
     table: record.LeaseTable
     lost: str = ""
-    """Why there may be leases that are not known; empty: there are none."""
 
 
 _DECODE: Final = record.lease_decoder(Began | record.Given | record.Freed | record.Joined | record.Left).decode  # type: ignore[arg-type]  # a union
@@ -64,16 +67,19 @@ class Damage(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """What a journal says."""
+    """What a journal says.
+
+    Attributes:
+        ended: ids of leases that ended, and of which no line says that they were given.
+        is_torn: it ends with a line that was not written whole, and so promised to nobody.
+        lost: see `Began.lost`.
+    """
 
     table: record.LeaseTable
     damage: tuple[Damage, ...] = ()
     ended: frozenset[str] = frozenset()
-    """Ids of leases that ended, and of which no line says that they were given."""
     is_torn: bool = False
-    """It ends with a line that was not written whole, and so promised to nobody."""
     lost: str = ""
-    """See `Began.lost`."""
 
 
 def read_entries(text: bytes, where: str) -> Reading:
@@ -174,8 +180,8 @@ class Journal:
         self._written = written
         self._descriptor = open_own(path, os.O_WRONLY | os.O_APPEND)
         self._size = self._first_size = os.fstat(self._descriptor).st_size
+        # Lines, and who is to hear that they are written, or why they are not.
         self._batch: list[tuple[list[bytes], Callable[[], None], Callable[[str], None]]] = []
-        """Lines, and who is to hear that they are written, or why they are not."""
         self._wake = asyncio.Event()
         self._is_closing = False
         self._trouble = ""

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger(__name__)
 _LOOPBACK: Final = "127.0.0.1"
+# Seconds for the event loop to say how things are, and for who connects to ask and to take the answer.
 _PATIENCE: Final = 5.0
-"""Seconds for the event loop to say how things are, and for who connects to ask and to take the answer."""
+# Connections that are answered; each takes a thread, and more are closed.
 _AT_ONCE: Final = 16
-"""Connections that are answered; each takes a thread, and more are closed."""
 _WAITS: Final = (0.01, 0.1, 1, 10, 60, 600, 3600)
 
 

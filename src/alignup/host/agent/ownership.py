@@ -28,19 +28,22 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+# Bytes of the first line of the lock file; the second line is the socket.
 _NOTE = 121
-"""Bytes of the first line of the lock file; the second line is the socket."""
 _REPAIR = "nothing is given until `alignup agent --repair` has been used"
 
 
 class Known(NamedTuple):
-    """The leases of an agent, as far as they are known."""
+    """The leases of an agent, as far as they are known.
+
+    Attributes:
+        lost: why there may be others; empty: there are none.
+        damaged: the text of a journal with lines that cannot be read.
+    """
 
     table: LeaseTable
     lost: str = ""
-    """Why there may be others; empty: there are none."""
     damaged: bytes = b""
-    """The text of a journal with lines that cannot be read."""
 
 
 class _Promise(NamedTuple):
@@ -66,12 +69,12 @@ class Ownership:
         self._file = file
         self._socket = ""
         self.journal = file.journal
+        # The file had no agent when this one took over.
         self.is_first = False
-        """The file had no agent when this one took over."""
+        # The cgroups of leases that ended before this agent took over: nobody else will remove them.
         self.left: tuple[str, ...] = ()
-        """The cgroups of leases that ended before this agent took over: nobody else will remove them."""
+        # Why there may be leases that are not known, and nothing is to be given; empty: all are known.
         self.lost = ""
-        """Why there may be leases that are not known, and nothing is to be given; empty: all are known."""
         check_trusted(file.path, "the lease file")
         lock = self._lock = file.agent_lock
         with system_errors("cannot lock a file", lock):

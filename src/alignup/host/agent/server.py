@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 _LOG: Final = logging.getLogger(__name__)
 _MOST_CONNECTIONS: Final = 4096
 _MOST_OF_A_USER: Final = 512
+# Seconds for the rest of a message, and for a reply to be taken.
 _PATIENCE: Final = 5.0
-"""Seconds for the rest of a message, and for a reply to be taken."""
 _BACKLOG: Final = 64
 _AT_ONCE: Final = 16
 _LOGGED_EVERY: Final = 1.0
@@ -52,8 +52,8 @@ class AgentServer:
         self._connections: set[_Connection] = set()
         self._beginning: set[asyncio.Task[None]] = set()
         self._of_user = Counter[int]()
+        # Connections by user that were refused since that was logged last.
         self._refused = Counter[int]()
-        """Connections by user that were refused since that was logged last."""
 
     async def start(self) -> None:
         """Serve from now on.
@@ -173,14 +173,14 @@ class _Connection(asyncio.Protocol):
         self._service = service
         self._buffer = bytearray()
         self._transport: asyncio.Transport
+        # A request is carried out, or waits for the next turn of the event loop.
         self._is_busy = False
-        """A request is carried out, or waits for the next turn of the event loop."""
+        # What has been sent is not taken.
         self._is_unread = False
-        """What has been sent is not taken."""
         self._is_lost = False
         self._give_up: Callable[[], object] | None = None
+        # They end the connection if a message does not become whole (`reading`), or replies are not taken.
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        """They end the connection if a message does not become whole (`reading`), or replies are not taken."""
         self._caller = caller
         self.uid = caller.uid
 

@@ -44,14 +44,14 @@ _LOG: Final = logging.getLogger(__name__)
 _OWN_FAILURE: Final = "the agent failed: see its log"
 _NOBODY: Final = ProcessIdentity(0, 0, "", 0)
 _THREADS: Final = 2
+# Of one plugin, under way or waiting.
 _MOST_CALLS: Final = 64
-"""Of one plugin, under way or waiting."""
+# Seconds between two reports that are taken over, at least.
 _PAUSE: Final = 0.02
-"""Seconds between two reports that are taken over, at least."""
 _T = TypeVar("_T")
 _Held = TypeVar("_Held", "LeaseRecord", "Waiter")
+# A request whose plugins are asked more often meets a machine that changes all the time.
 _MOST_QUESTIONS: Final = 16
-"""A request whose plugins are asked more often meets a machine that changes all the time."""
 
 
 class Observer:
@@ -116,8 +116,8 @@ class Service:
         self._tasks: set[asyncio.Task[None]] = set()
         self._turns: dict[str, asyncio.Event] = {}
         self._is_closing = False
+        # Set before the first request.
         self.watch: ProcessWatch
-        """Set before the first request."""
 
     def handle(
         self, request: messages.Request, caller: Caller, reply: Callable[[messages.Reply], None]
@@ -450,8 +450,8 @@ class PluginDevices(PluginCalls):
         self._machine = machine
         self._resources: set[str] = set()
         self._calls: dict[str, _Calls] = {}
+        # What is to be taken over, by resource.
         self._reports: dict[str, tuple[Device, ...]] = {}
-        """What is to be taken over, by resource."""
         self._timer: asyncio.Handle | None = None
 
     def feed(self, ledger: Ledger, service: Service, loop: asyncio.AbstractEventLoop) -> None:

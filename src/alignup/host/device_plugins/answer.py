@@ -19,23 +19,29 @@ class Mount(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class DeviceNode(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A device file of the host that a container is to see."""
+    """A device file of the host that a container is to see.
+
+    Attributes:
+        permissions: some of r, w and m (to make device nodes).
+    """
 
     container_path: str
     host_path: str
     permissions: str = ""
-    """Some of r, w and m (to make device nodes)."""
 
 
 class DeviceAnswer(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What plugins answered when devices were allocated."""
+    """What plugins answered when devices were allocated.
+
+    Attributes:
+        cdi_devices: names in full, such as `vendor.com/gpu=gpu0`.
+    """
 
     environment: dict[str, str] = msgspec.field(default_factory=dict)
     mounts: tuple[Mount, ...] = ()
     devices: tuple[DeviceNode, ...] = ()
     annotations: dict[str, str] = msgspec.field(default_factory=dict)
     cdi_devices: tuple[str, ...] = ()
-    """Names in full, such as `vendor.com/gpu=gpu0`."""
 
     def __bool__(self) -> bool:
         return self != _NOTHING

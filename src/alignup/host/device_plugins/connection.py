@@ -36,21 +36,24 @@ _OPTIONS: Final = (
     ("grpc.max_reconnect_backoff_ms", 1000),
 )
 _LONGEST_DETAIL: Final = 300
+# A plugin's reports are read in a fifth of the time at most; it waits meanwhile, and nothing is lost.
 _REST: Final = 4
-"""A plugin's reports are read in a fifth of the time at most; it waits meanwhile, and nothing is lost."""
 
 
 class Limits(Record):
-    """Seconds that a plugin has for a call."""
+    """Seconds that a plugin has for a call.
+
+    Attributes:
+        connect: to be there, and say its options; as in the kubelet.
+        pre_start: as in the kubelet, which sets no limit to the two before.
+        between_reports: a plugin that reports more often is read more slowly, at no loss.
+    """
 
     connect: float = 10.0
-    """To be there, and say its options; as in the kubelet."""
     preferred: float = 5.0
     allocate: float = 30.0
     pre_start: float = 30.0
-    """As in the kubelet, which sets no limit to the two before."""
     between_reports: float = 0.02
-    """A plugin that reports more often is read more slowly, at no loss."""
 
 
 class PluginConnection:
@@ -76,10 +79,10 @@ class PluginConnection:
         self._strange: frozenset[int] = frozenset()
         self.resource = resource
         self.socket = socket
+        # As reported last; none of them is healthy once the plugin is lost, or if its report made no sense.
         self.devices: tuple[Device, ...] = ()
-        """As reported last; none of them is healthy once the plugin is lost, or if its report made no sense."""
+        # Why they are not as the plugin has them; empty while all is well.
         self.trouble = ""
-        """Why they are not as the plugin has them; empty while all is well."""
         self.is_lost = False
         self.has_preferences = False
         self._needs_pre_start = False
@@ -232,8 +235,8 @@ def _failure(name: str, error: grpc.RpcError, limit: float) -> str:
 _HEALTHY: Final = "Healthy"
 _MOST_DEVICES: Final = 1 << 14
 _LONGEST_ID: Final = 1024
+# Linux hands on no string of more than 128 KiB to a program.
 _LONGEST_VALUE: Final = 120_000
-"""Linux hands on no string of more than 128 KiB to a program."""
 _MOST_VARIABLES: Final = 256
 
 

@@ -39,24 +39,25 @@ if TYPE_CHECKING:
     from alignup.node import Node
 
 
-__all__ = ["SOCKET_NAME", "DevicePlugins", "PluginStatus", "RegistrationServer"]
-
 _LOG: Final = logging.getLogger(__name__)
+# Each takes a thread.
 _MOST_RESOURCES: Final = 256
-"""Each takes a thread."""
 _DEFAULT_LIMITS: Final = Limits()
 
 
 class PluginStatus(Record):
-    """How a plugin does."""
+    """How a plugin does.
+
+    Attributes:
+        healthy: the number of its healthy devices.
+        trouble: empty while all is well.
+    """
 
     resource: str
     socket: str
     healthy: int
-    """The number of its healthy devices."""
     devices: int
     trouble: str
-    """Empty while all is well."""
 
 
 class DevicePlugins:
@@ -243,14 +244,14 @@ class DevicePlugins:
 
 
 VERSION: Final = "v1beta1"
+# Plugins know the socket of the registration by this name, and watch it.
 SOCKET_NAME: Final = "kubelet.sock"
-"""Plugins know the socket of the registration by this name, and watch it."""
 _ENDPOINT: Final = re.compile(r"[A-Za-z0-9_.:@+-]{1,100}")
+# An extended resource: a DNS name and a name below it.
 _RESOURCE: Final = re.compile(
     r"(?=[^/]{1,253}/)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*"
     r"/[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
 )
-"""An extended resource: a DNS name and a name below it."""
 _NATIVE: Final = ("kubernetes.io", "requests.")
 _THREADS: Final = 4
 _LARGEST_REQUEST: Final = 1 << 16

@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
     from alignup.host.leases.request import LeaseRequest, Request
 
+# Seconds for the agent to be there again; starting takes less than one.
 _PATIENCE: Final = 5.0
-"""Seconds for the agent to be there again; starting takes less than one."""
 _PAUSE: Final = 0.05
+# Seconds for the answer to an ask, beyond those that it is willing to wait: device plugins may take some.
 _ANSWER: Final = 120.0
-"""Seconds for the answer to an ask, beyond those that it is willing to wait: device plugins may take some."""
+# Seconds after which somebody at a terminal hears what is waited for.
 _SILENCE: Final = 2.0
-"""Seconds after which somebody at a terminal hears what is waited for."""
 _NAME_IT: Final = f"to ask it all the same, name its socket in {messages.AGENT_VARIABLE}"
+# Seconds; a socket knows no longer time than some centuries.
 _LONGEST: Final = 1e8
-"""Seconds; a socket knows no longer time than some centuries."""
+# Seconds and microseconds.
 _TIME: Final = struct.Struct("@ll")
-"""Seconds and microseconds."""
 _R = TypeVar("_R", bound="messages.Reply")
 
 
@@ -59,8 +59,8 @@ class AgentSource:
     ) -> None:
         self._path = path
         self._is_named = is_named
+        # The user who served the last exchange.
         self._server = os.geteuid()
-        """The user who served the last exchange."""
         self._tell = tell
         self._patience = patience
         self._has_said = False

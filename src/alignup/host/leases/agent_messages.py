@@ -20,18 +20,24 @@ from alignup.host.processes.identity import ProcessIdentity  # noqa: TC001  # ms
 from alignup.machine.cpuset import CPUSet  # noqa: TC001  # as above
 from alignup.text.json_text import decode_json
 
+# Names the socket of the agent to ask; empty: none.
 AGENT_VARIABLE: Final = "ALIGNUP_AGENT"
-"""Names the socket of the agent to ask; empty: none."""
 HEADER: Final = 4
 LARGEST_REQUEST: Final = 1 << 16
 LARGEST_REPLY: Final = 64 << 20
 
 
 class Ask(msgspec.Struct, frozen=True, tag="ask", omit_defaults=True):
-    """Asks for a lease; the reply is Grant, Refused or Failed. The same request gets the same lease."""
+    """Asks for a lease; the reply is Grant, Refused or Failed. The same request gets the same lease.
+
+    Attributes:
+        id: of the lease that is to be made: 16 hexadecimal digits, never used before.
+        part: (rank, parts)
+        kubelet_version: the release whose managers are to decide, which must be the agent's; empty: the agent's.
+        wait: seconds; below 0: as long as it takes.
+    """
 
     id: str
-    """Of the lease that is to be made: 16 hexadecimal digits, never used before."""
     holder: ProcessIdentity
     command: str
     stem: str
@@ -42,11 +48,8 @@ class Ask(msgspec.Struct, frozen=True, tag="ask", omit_defaults=True):
     policy: str = "best-effort"
     name: str = ""
     part: tuple[int, int] | None = None
-    """(rank, parts)"""
     kubelet_version: str = ""
-    """The release whose managers are to decide, which must be the agent's; empty: the agent's."""
     wait: float = 0.0
-    """Seconds; below 0: as long as it takes."""
 
 
 class GiveBack(msgspec.Struct, frozen=True, tag="give-back"):
@@ -75,24 +78,27 @@ class Cut(msgspec.Struct, frozen=True, tag="cut", omit_defaults=True):
 
 
 class Grant(msgspec.Struct, frozen=True, tag="granted", omit_defaults=True):
-    """A lease that was made, and what its holder needs to know beside it."""
+    """A lease that was made, and what its holder needs to know beside it.
+
+    Attributes:
+        state: the file of leases that it is in, or that the agent has taken over.
+        memory_nodes: kernel ids of the NUMA nodes to bind memory to; none: it is not to be bound.
+        is_here: the lease is of the machine at hand, so that processes can be bound to it.
+        agent: the socket of the agent that gave it; whoever asked fills this in, and the next fields.
+        is_own: given by this user: from a file, or by an agent of this user. Another user's agent may set no variable
+            that makes a program run other code.
+        is_trusted: given by this user or by root: else nothing is mounted for it, since a mount can be another program.
+    """
 
     lease: LeaseRecord
     machine: MachineIdentity
     state: str
-    """The file of leases that it is in, or that the agent has taken over."""
     memory_nodes: tuple[int, ...]
-    """Kernel ids of the NUMA nodes to bind memory to; none: it is not to be bound."""
     is_here: bool
-    """The lease is of the machine at hand, so that processes can be bound to it."""
     cuda: dict[str, str] = msgspec.field(default_factory=dict)
     agent: str = ""
-    """The socket of the agent that gave it; whoever asked fills this in, and the next fields."""
     is_own: bool = True
-    """Given by this user: from a file, or by an agent of this user. Another user's agent may set no variable that
-    makes a program run other code."""
     is_trusted: bool = True
-    """Given by this user or by root: else nothing is mounted for it, since a mount can be another program."""
 
     def environment(self) -> dict[str, str]:
         """Return the variables of a command that has the lease.
@@ -165,10 +171,13 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):
-    """It is done."""
+    """It is done.
+
+    Attributes:
+        lease: what has ended.
+    """
 
     lease: LeaseRecord | None = None
-    """What has ended."""
 
 
 class KnownLease(msgspec.Struct, frozen=True):

@@ -23,8 +23,8 @@ import msgspec
 from alignup.errors import InputError, system_reason
 from alignup.host.device_plugins.answer import Mount  # noqa: TC001  # msgspec reads annotations
 
+# The status of a command that was not started, by whatever hindered that; as of env, nohup and timeout.
 OWN_FAILURE: Final = 125
-"""The status of a command that was not started, by whatever hindered that; as of env, nohup and timeout."""
 CANNOT_EXECUTE: Final = 126
 NOT_FOUND: Final = 127
 _BY_SIGNAL: Final = 128
@@ -34,31 +34,37 @@ _PR_SET_CHILD_SUBREAPER: Final = 36
 
 
 class Start(msgspec.Struct, frozen=True):
-    """The steps that the process takes before it executes its command."""
+    """The steps that the process takes before it executes its command.
+
+    Attributes:
+        environment: variables to set; bytes, since paths need not be UTF-8.
+        cpus: a CPU list; empty: no binding.
+        numa_nodes: kernel ids of the nodes to have memory of; none: no binding.
+        strict: from these nodes only; else from these first.
+        mounts: what is to be seen elsewhere than on the host, by this process and those that it starts.
+    """
 
     environment: dict[str, bytes]
-    """Variables to set; bytes, since paths need not be UTF-8."""
     cpus: str = ""
-    """A CPU list; empty: no binding."""
     numa_nodes: tuple[int, ...] = ()
-    """Kernel ids of the nodes to have memory of; none: no binding."""
     strict: bool = False
-    """From these nodes only; else from these first."""
     mounts: tuple[Mount, ...] = ()
-    """What is to be seen elsewhere than on the host, by this process and those that it starts."""
 
 
 class _Report(msgspec.Struct, frozen=True):
-    """A report of a keeper: the first one tells of the command's beginning, the last one of its end."""
+    """A report of a keeper: the first one tells of the command's beginning, the last one of its end.
+
+    Attributes:
+        pid: the process of the command; 0: it cannot be made.
+        error: the number of the error why not.
+        status: its exit status; 128 and the signal's number if a signal ended it.
+        alone: it has ended, and nothing that it started is left.
+    """
 
     pid: int = 0
-    """The process of the command; 0: it cannot be made."""
     error: int = 0
-    """The number of the error why not."""
     status: int = 0
-    """Its exit status; 128 and the signal's number if a signal ended it."""
     alone: bool = False
-    """It has ended, and nothing that it started is left."""
 
 
 class WaitingCommand:
@@ -93,12 +99,12 @@ class WaitingCommand:
             _run_keeper(words, (reading, self._pipe), reporting, kept)
         os.close(reading)
         os.close(reporting)
+        # True once neither the command nor anything that it started is left, as far as is known.
         self.is_over = False
-        """True once neither the command nor anything that it started is left, as far as is known."""
         report = self._line()
         born = msgspec.json.decode(report, type=_Report) if report else _Report()
+        # The process id of the command.
         self.pid = born.pid
-        """The process id of the command."""
         if not self.pid:
             self.abandon()
             raise _no_process(born.error)

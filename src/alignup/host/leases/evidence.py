@@ -29,10 +29,10 @@ VARIABLE: Final = "ALIGNUP_LEASE"
 _NAME: Final = "alignup-lease"
 _LINK: Final = f"/memfd:{_NAME} (deleted)"
 _LARGEST: Final = 1 << 20
+# The most rounds of looking for processes that started, or executed a command, during the round before.
 _MOST_ROUNDS: Final = 16
-"""The most rounds of looking for processes that started, or executed a command, during the round before."""
+# Seconds between two looks at processes that are about to execute a command.
 _WAIT: Final = 0.003
-"""Seconds between two looks at processes that are about to execute a command."""
 
 
 class Evidence(msgspec.Struct, frozen=True):

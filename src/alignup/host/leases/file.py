@@ -31,8 +31,8 @@ from alignup.host.trusted_files import check_trusted, make_folders, open_own, op
 from alignup.text.json_text import decode_json
 
 VERSION: Final = 1
+# The version of a file whose leases an agent keeps: releases without an agent refuse it, and grant no leases.
 AGENT_VERSION: Final = 2
-"""The version of a file whose leases an agent keeps: releases without an agent refuse it, and grant no leases."""
 _BEGINNING: Final = re.compile(rb'\{"version":[0-9]+,"checksum":"')
 _FILE_NAME: Final = "leases.json"
 _LARGEST: Final = 64 << 20
@@ -42,8 +42,8 @@ _NOBODY: Final = "no running process holds a lease of it"
 _NOTE: Final = re.compile(rb"alignup-lock +(?P<pid>[0-9]{1,10}) (?P<checksum>[0-9a-f ]{8})\n")
 _LONGEST_NOTE: Final = 64
 _SAID_AFTER: Final = 5.0
+# Seconds that one waits at most; a change takes milliseconds, so whoever takes longer is stopped.
 _LIMIT: Final = 60.0
-"""Seconds that one waits at most; a change takes milliseconds, so whoever takes longer is stopped."""
 _LONGEST_PAUSE: Final = 0.02
 _T = TypeVar("_T")
 
@@ -64,12 +64,15 @@ class AgentOwnsError(InputError):
 
 
 class _Envelope(msgspec.Struct):
-    """The text of the file."""
+    """The text of the file.
+
+    Attributes:
+        checksum: CRC-32 of the bytes of `table`, in hex: it finds torn and half-written files, and is no protection
+            against forgery.
+    """
 
     version: int
     checksum: str
-    """CRC-32 of the bytes of `table`, in hex: it finds torn and half-written files, and is no protection against
-    forgery."""
     table: msgspec.Raw
 
 
@@ -166,8 +169,8 @@ class Lock:
     def __init__(self, path: Path, descriptor: int) -> None:
         self._path = path
         self._descriptor = descriptor
+        # Of the guarded file when it was last written; empty: not known.
         self.checksum = _note(descriptor)[1]
-        """Of the guarded file when it was last written; empty: not known."""
         self.note(self.checksum)
 
     def is_valid(self) -> bool:
@@ -269,8 +272,8 @@ class Change:
     __slots__ = ("table",)
 
     def __init__(self, table: LeaseTable) -> None:
+        # As they were found; as they are to be, when the change ends.
         self.table = table
-        """As they were found; as they are to be, when the change ends."""
 
     def drop(self, lease_id: str) -> None:
         """Remove a lease, if it is there."""
@@ -284,14 +287,17 @@ class Change:
 
 
 class _Found(NamedTuple):
-    """The content of the file as it was found."""
+    """The content of the file as it was found.
+
+    Attributes:
+        checksum: of the file's text; empty if there is no whole file.
+        text: of a damaged file.
+    """
 
     table: LeaseTable
     checksum: str = ""
-    """Of the file's text; empty if there is no whole file."""
     damage: DamagedError | None = None
     text: bytes = b""
-    """Of a damaged file."""
 
 
 class LeaseFile:
@@ -309,10 +315,10 @@ class LeaseFile:
     def __init__(self, path: Path | None, tell: Callable[[str], None]) -> None:
         self.path = (path or default_state()).absolute()
         self._lock = self.path.with_name(f"{self.path.name}.lock")
+        # Where the leases are while an agent has them.
         self.journal = self.path.with_name(f"{self.path.name}.journal")
-        """Where the leases are while an agent has them."""
+        # The file that the agent has locked as long as it runs; its second line is the agent's socket.
         self.agent_lock = self.path.with_name(f"{self.path.name}.agent")
-        """The file that the agent has locked as long as it runs; its second line is the agent's socket."""
         self.tell = tell
 
     def read(self) -> LeaseTable:

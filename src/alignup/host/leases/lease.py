@@ -41,8 +41,8 @@ class Lease:
         self._grant = grant
         self._source = source
         self._binding: Binding | None = None
+        # The descriptor of the file that shows the lease to those who look for lost ones.
         self._evidence = evidence
-        """The descriptor of the file that shows the lease to those who look for lost ones."""
         self._is_held = True
         # the agent may call this process by another number
         self._pid = os.getpid()

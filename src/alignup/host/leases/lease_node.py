@@ -48,13 +48,13 @@ if TYPE_CHECKING:
     from alignup.topology_manager.refusal_account import Accounts
 
 _CONTAINER: Final = "command"
+# The namespace of leases in sentences about pods.
 _LEASE: Final = "lease"
-"""The namespace of leases in sentences about pods."""
 _MEMORY: Final = "memory"
+# The bytes of memory that are reserved: a Static memory manager does not start without a reservation.
 _PAGE: Final = 4096
-"""The bytes of memory that are reserved: a Static memory manager does not start without a reservation."""
+# A node has a device provider only if it is made with some resource.
 _NO_RESOURCE: Final = "alignup.invalid/none"
-"""A node has a device provider only if it is made with some resource."""
 
 
 def id_words(lease_id: str) -> str:

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from alignup.host.leases.local_machine import Site
     from alignup.machine.machine import Machine
 
+# How many of those behind others are looked at when something is free.
 _PASSING: Final = 16
-"""How many of those behind others are looked at when something is free."""
 
 
 class Ledger:
@@ -63,10 +63,10 @@ class Ledger:
         self._with_preferences: set[str] = set()
         self._advice: Mapping[Question, tuple[str, ...] | str] = {}
         self._questions: list[Question] = []
+        # Counts changes of devices.
         self._reports = 0
-        """Counts changes of devices."""
+        # Why nothing is given at all; empty: leases are given.
         self.closed = ""
-        """Why nothing is given at all; empty: leases are given."""
 
     @property
     def leases(self) -> Mapping[str, LeaseRecord]:

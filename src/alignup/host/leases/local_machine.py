@@ -38,30 +38,33 @@ _UNALIGNED: Final = "none"
 
 
 class Site(Record):
-    """A machine that work can be placed on."""
+    """A machine that work can be placed on.
+
+    Attributes:
+        machine: as work may be placed on it: see `usable` and `reachable`.
+        is_here: True if this process runs on it; only then can processes be bound to its CPUs.
+        whole: the machine with the CPUs and memory that this process may not use too; None: it may use all.
+        pair: resources whose devices are chosen together, as `Node` takes them.
+        layout: how `split_machine` lays out parts.
+        claims: the objects of claims; None: none may be asked for.
+        idle_siblings: work gets whole cores, and is bound to the first CPU of each.
+        as_kubelet: memory is given by the rules of a kubelet's memory manager, and CPUs by its idea of a core.
+    """
 
     machine: Machine
-    """As work may be placed on it: see `usable` and `reachable`."""
     identity: MachineIdentity
     is_here: bool
-    """True if this process runs on it; only then can processes be bound to its CPUs."""
     inventory: Mapping[str, Sequence[Device]] = field(default_factory=dict)
     preferred_sets: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)
     whole: Machine | None = None
-    """The machine with the CPUs and memory that this process may not use too; None: it may use all."""
     pair: tuple[str, ...] = ()
-    """Resources whose devices are chosen together, as `Node` takes them."""
     cpu_options: CpuOptions = field(default_factory=CpuOptions)
     layout: str = ""
-    """How `split_machine` lays out parts."""
     claims: Resources | None = None
-    """The objects of claims; None: none may be asked for."""
     idle_siblings: bool = False
-    """Work gets whole cores, and is bound to the first CPU of each."""
 
     memory_rule: MemoryRule = field(default_factory=MemoryRule)
     as_kubelet: bool = False
-    """Memory is given by the rules of a kubelet's memory manager, and CPUs by its idea of a core."""
 
     def memory_nodes(self, lease: LeaseRecord) -> tuple[int, ...]:
         """Return the kernel's ids of the nodes to bind memory to, the nearest first; none if it is not to be bound.

@@ -16,8 +16,8 @@ from alignup.text.counting import some_of
 _T = TypeVar("_T")
 _SHOWN: Final = 4
 STRICT_POLICIES: Final = frozenset({"restricted", "single-numa-node"})
+# Bytes: more than any machine can address.
 _LARGEST: Final = 1 << 60
-"""Bytes: more than any machine can address."""
 _MOST_CPUS: Final = 1 << 20
 _MOST_NODES: Final = 1 << 16
 
@@ -35,31 +35,34 @@ class MemoryShare(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class LeaseRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One process and the CPUs, memory and devices that it holds."""
+    """One process and the CPUs, memory and devices that it holds.
+
+    Attributes:
+        id: never used again; a name can be.
+        cpus: those of its own, none if it has none; in JSON a list such as `0-3,8`.
+        numa_nodes: kernel ids of the nodes of its CPUs and memory; without either, those near its devices.
+        devices: device ids by resource.
+        taken_at: seconds since 1970, when it was given; 0: not known.
+        keeper: the process that lasts as long as the command and whatever the command started.
+        uid: the user whose lease it is; None: the one whose file it is in.
+        answer: what the device plugins answered when its devices were allocated; None: no plugin was asked.
+        cgroup: the folder of the cgroup (v2) of its command and whatever that has started; empty: it has none.
+    """
 
     id: str
-    """Never used again; a name can be."""
     name: str
     process: ProcessIdentity
     command: str = ""
     policy: str = ""
     cpus: CPUSet = CPUSet()
-    """Those of its own, none if it has none; in JSON a list such as `0-3,8`."""
     numa_nodes: tuple[int, ...] = ()
-    """Kernel ids of the nodes of its CPUs and memory; without either, those near its devices."""
     memory: tuple[MemoryShare, ...] = ()
     devices: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
-    """Device ids by resource."""
     taken_at: int = 0
-    """Seconds since 1970, when it was given; 0: not known."""
     keeper: ProcessIdentity | None = None
-    """The process that lasts as long as the command and whatever the command started."""
     uid: int | None = None
-    """The user whose lease it is; None: the one whose file it is in."""
     answer: DeviceAnswer | None = None
-    """What the device plugins answered when its devices were allocated; None: no plugin was asked."""
     cgroup: str = ""
-    """The folder of the cgroup (v2) of its command and whatever that has started; empty: it has none."""
 
     @property
     def is_strict(self) -> bool:
@@ -98,40 +101,46 @@ class MachineIdentity(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Waiter(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A process that waits for a lease. Earlier releases wrote the first three fields only."""
+    """A process that waits for a lease. Earlier releases wrote the first three fields only.
+
+    Attributes:
+        id: unique for ever; the lease will have it.
+        kinds: the kinds of things that it asks for: `cpu`, `memory`, resources of devices.
+        uid: the user who asks; None: the one whose file it is in.
+        memory: bytes.
+        policy: empty: what is asked for is not known.
+        part: (rank, parts)
+        since: seconds since 1970; 0: not known.
+        ancestors: (pid, start time) of the process and of those above it: their leases do not end while it waits.
+    """
 
     id: str
-    """Unique for ever; the lease will have it."""
     process: ProcessIdentity
     kinds: tuple[str, ...] = ()
-    """The kinds of things that it asks for: `cpu`, `memory`, resources of devices."""
     name: str = ""
     command: str = ""
     uid: int | None = None
-    """The user who asks; None: the one whose file it is in."""
     cpus: int = 0
     memory: int = 0
-    """Bytes."""
     devices: dict[str, int] = msgspec.field(default_factory=dict)
     policy: str = ""
-    """Empty: what is asked for is not known."""
     part: tuple[int, int] | None = None
-    """(rank, parts)"""
     since: int = 0
-    """Seconds since 1970; 0: not known."""
     ancestors: tuple[tuple[int, int], ...] = ()
-    """(pid, start time) of the process and of those above it: their leases do not end while it waits."""
 
 
 class LeaseTable(msgspec.Struct, frozen=True, rename="camel"):
-    """All leases of one machine, in the order in which they were given."""
+    """All leases of one machine, in the order in which they were given.
+
+    Attributes:
+        waiting: in the order in which they came.
+        agent: the socket of the agent that keeps the leases from now on; there are none in this table then.
+    """
 
     machine: MachineIdentity | None = None
     leases: tuple[LeaseRecord, ...] = ()
     waiting: tuple[Waiter, ...] = ()
-    """In the order in which they came."""
     agent: str | msgspec.UnsetType = msgspec.UNSET
-    """The socket of the agent that keeps the leases from now on; there are none in this table then."""
 
 
 class Given(msgspec.Struct, frozen=True, tag="given"):

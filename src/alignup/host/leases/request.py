@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
     from alignup.host.processes.identity import ProcessIdentity
 
+# Somebody who starts a command wants it to run: it is refused only if there is too little left.
 DEFAULT_POLICY: Final = "best-effort"
-"""Somebody who starts a command wants it to run: it is refused only if there is too little left."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 _DEVICE: Final = re.compile(r"(?P<resource>[A-Za-z0-9][A-Za-z0-9._/-]*)=(?P<count>[0-9]{1,9})")
 _PART: Final = re.compile(r"(?P<rank>[0-9]{1,6})/(?P<parts>[0-9]{1,6})")
+# The prefix that turns a claim's name into a resource; a lease lists the claim's devices by full id under it.
 CLAIM: Final = "resourceclaim/"
-"""The prefix that turns a claim's name into a resource; a lease lists the claim's devices by full id under it."""
 _CPUS_AT_MOST: Final = 1 << 20
 _DEVICES_AT_MOST: Final = 1_000_000_000
 _PARTS_AT_MOST: Final = 999_999
@@ -45,20 +45,23 @@ class PartOf(NamedTuple):
 
 
 class Request(Record):
-    """A request for CPUs, memory and devices. All amounts are of the one process that asks."""
+    """A request for CPUs, memory and devices. All amounts are of the one process that asks.
+
+    Attributes:
+        cpus: whole CPUs of its own; 0: none of its own, or with a part, what the part has.
+        memory: bytes; 0: no memory is set aside.
+        devices: (resource, count), by resource; counts above 0.
+        name: empty: one is made up.
+        kubelet_version: the release whose managers are to decide; None: whoever decides says which.
+    """
 
     cpus: int = 0
-    """Whole CPUs of its own; 0: none of its own, or with a part, what the part has."""
     memory: int = 0
-    """Bytes; 0: no memory is set aside."""
     devices: tuple[tuple[str, int], ...] = ()
-    """(resource, count), by resource; counts above 0."""
     policy: str = DEFAULT_POLICY
     name: str = ""
-    """Empty: one is made up."""
     part: PartOf | None = None
     kubelet_version: KubeletVersion | None = None
-    """The release whose managers are to decide; None: whoever decides says which."""
 
 
 class Question(Record):
@@ -71,28 +74,32 @@ class Question(Record):
 
 
 class LeaseRequest(Record):
-    """A request for a lease: what is wanted, and what else the lease will say."""
+    """A request for a lease: what is wanted, and what else the lease will say.
+
+    Attributes:
+        holder: the process whose lease it will be: it ends with the process at the latest.
+        command: what the process is, for people.
+        name: the lease's name if the request has none; a number is added if it is in use.
+        keeper: a process that outlives the holder if something that the holder started does; the lease then ends with
+            it.
+        show: called with the lease, its machine and its file before anybody else knows of it, to leave evidence of it.
+        id: of the lease: never used before, except for this very request.
+        ancestors: see `Waiter.ancestors`.
+        in_container: it comes from another PID namespace; its processes are named by their numbers here.
+        advice: the answers to the questions that earlier tries gave rise to; a text says why there is none.
+    """
 
     wanted: Request
     holder: ProcessIdentity
-    """The process whose lease it will be: it ends with the process at the latest."""
     command: str
-    """What the process is, for people."""
     name: str
-    """The lease's name if the request has none; a number is added if it is in use."""
     keeper: ProcessIdentity | None = None
-    """A process that outlives the holder if something that the holder started does; the lease then ends with it."""
     show: Callable[[LeaseRecord, MachineIdentity, Path], None] | None = None
-    """Called with the lease, its machine and its file before anybody else knows of it, to leave evidence of it."""
     id: str = field(default_factory=lambda: os.urandom(8).hex())
-    """Of the lease: never used before, except for this very request."""
     uid: int = field(default_factory=os.geteuid)
     ancestors: tuple[tuple[int, int], ...] = ()
-    """See `Waiter.ancestors`."""
     in_container: bool = False
-    """It comes from another PID namespace; its processes are named by their numbers here."""
     advice: dict[Question, tuple[str, ...] | str] = field(default_factory=dict)
-    """The answers to the questions that earlier tries gave rise to; a text says why there is none."""
 
     def waiter(self) -> Waiter:
         """Return its place in the queue."""

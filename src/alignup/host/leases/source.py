@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from alignup.host.leases.request import LeaseRequest, Request
 
 _STATE_VARIABLE: Final = "ALIGNUP_STATE"
+# Where the agent of all users serves: who names no file of leases asks it, as soon as it is there.
 SYSTEM_SOCKET: Final = Path("/run/alignup/agent.sock")
-"""Where the agent of all users serves: who names no file of leases asks it, as soon as it is there."""
+# Seconds between looks at whether the file has changed.
 _LOOK: Final = 0.05
-"""Seconds between looks at whether the file has changed."""
+# Seconds between tries without a change: the end of a process that was killed changes no file.
 _TRY: Final = 1.0
-"""Seconds between tries without a change: the end of a process that was killed changes no file."""
 
 
 class FileSource:

@@ -16,24 +16,30 @@ _ROOT: Final = 0
 
 
 class Limits(Record):
-    """The most that each user but root may hold; None: no limit."""
+    """The most that each user but root may hold; None: no limit.
+
+    Attributes:
+        memory: bytes.
+        devices: by resource; one that is missing has no limit.
+    """
 
     leases: int | None = 4096
     waiting: int | None = 256
     cpus: int | None = None
     memory: int | None = None
-    """Bytes."""
     devices: Mapping[str, int] = field(default_factory=dict)
-    """By resource; one that is missing has no limit."""
 
 
 class UserHoldings(Record, frozen=False):
-    """What one user holds and waits for; changed by `Users` only."""
+    """What one user holds and waits for; changed by `Users` only.
+
+    Attributes:
+        leases: by id.
+        names: ids by name.
+    """
 
     leases: dict[str, LeaseRecord] = field(default_factory=dict)
-    """By id."""
     names: dict[str, str] = field(default_factory=dict)
-    """Ids by name."""
     waiting: set[str] = field(default_factory=set)
     cpus: int = 0
     memory: int = 0

@@ -23,24 +23,27 @@ if TYPE_CHECKING:
     from alignup.host.leases.users import Users
     from alignup.kubernetes.versions import KubeletVersion
 
+# With more leases of the kinds that the first in line asks for, nobody passes it.
 _MOST_LEASES: Final = 64
-"""With more leases of the kinds that the first in line asks for, nobody passes it."""
+# Sets of leases whose end is tried to see when the first in line can start.
 _MOST_TRIALS: Final = 128
-"""Sets of leases whose end is tried to see when the first in line can start."""
 _T = TypeVar("_T")
 
 
 class Snapshot(Record, eq=False):
-    """The ledger as it is now, as far as it decides who may pass whom; it holds until a lease or a device changes."""
+    """The ledger as it is now, as far as it decides who may pass whom; it holds until a lease or a device changes.
+
+    Attributes:
+        site: with the devices of now.
+        leases: by id.
+        reports: counts changes of devices.
+    """
 
     site: Site
-    """With the devices of now."""
     version: KubeletVersion
     leases: Mapping[str, LeaseRecord]
-    """By id."""
     users: Users
     reports: int
-    """Counts changes of devices."""
 
     def node(self, leases: Iterable[LeaseRecord]) -> LeaseNode:
         """Return a node that has these leases only."""
@@ -69,8 +72,8 @@ class Queue:
     def __init__(self) -> None:
         self._by_id: dict[str, Waiter] = {}
         self._by_kind: dict[str, dict[str, Waiter]] = {}
+        # Answers by question and waiter, each with all that it depends on.
         self._known: dict[tuple[str, str], tuple[object, object]] = {}
-        """Answers by question and waiter, each with all that it depends on."""
 
     def __len__(self) -> int:
         return len(self._by_id)

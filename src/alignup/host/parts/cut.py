@@ -113,12 +113,15 @@ def shared_cores(machine: Machine, parts: Iterable[int]) -> CPUSet:
 
 
 class _Share(Record):
-    """The numbers of cores and CPUs that each part gets."""
+    """The numbers of cores and CPUs that each part gets.
+
+    Attributes:
+        cores: cores; CPUs where cores are split, so that each CPU counts as a core of its own.
+        cpus: CPUs to take of them; 0: all.
+    """
 
     cores: int
-    """Cores; CPUs where cores are split, so that each CPU counts as a core of its own."""
     cpus: int
-    """CPUs to take of them; 0: all."""
 
 
 class _Draft(Record, frozen=False):
@@ -176,8 +179,8 @@ class _Remaining:
         self.machine = machine
         self.wanted = wanted
         self.cores = [[core.bits for core in node.cores] for node in machine.numa_nodes]
+        # The L3 cache of each CPU; None: caches do not matter.
         self.l3_of: dict[int, int | None] | None = None
-        """The L3 cache of each CPU; None: caches do not matter."""
         if same_l3:
             self.l3_of = {cpu: core.l3 for node in machine.numa_nodes for core in node.cores for cpu in core.cpus}
         self._preferred_sets = preferred_sets

@@ -22,28 +22,31 @@ if TYPE_CHECKING:
 # compiled when it is needed: startup counts
 _PCI_ADDRESS: Final = r"(?P<domain>[0-9a-fA-F]{4,8}):(?P<slot>[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])"
 _UUID_PREFIXES: Final = ("GPU-", "MIG-")
+# By resource, the variable by which a runtime is told which GPUs it may see.
 VISIBLE: Final = {"nvidia.com/gpu": "CUDA_VISIBLE_DEVICES", "amd.com/gpu": "ROCR_VISIBLE_DEVICES"}
-"""By resource, the variable by which a runtime is told which GPUs it may see."""
 MEMORY_MODES: Final = ("preferred", "bind", "interleave", "weighted-interleave", "local")
 _RECLAIMABLE: Final = ("MemFree", "Active(file)", "Inactive(file)", "SReclaimable")
 
 
 class Part(Record):
-    """One of the parts of a machine."""
+    """One of the parts of a machine.
+
+    Attributes:
+        numa_nodes: kernel ids of the nodes that its CPUs are of, ascending.
+        memory: (kernel node id, bytes): of each node's memory, as large a share as the part has of the CPUs given out
+            there; of the nearest nodes' memory where its own have none.
+        devices: ids by resource, in the order of the inventory.
+        parts: how many the machine is cut into.
+        visible: the variables by which CUDA and ROCm see its GPUs only.
+    """
 
     rank: int
     cpus: CPUSet
     numa_nodes: tuple[int, ...]
-    """Kernel ids of the nodes that its CPUs are of, ascending."""
     memory: tuple[tuple[int, int], ...] = ()
-    """(kernel node id, bytes): of each node's memory, as large a share as the part has of the CPUs given out there; of
-    the nearest nodes' memory where its own have none."""
     devices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Ids by resource, in the order of the inventory."""
     parts: int = 0
-    """How many the machine is cut into."""
     visible: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """The variables by which CUDA and ROCm see its GPUs only."""
 
     def environment(self) -> dict[str, str]:
         """Return the environment variables that tell a child what the part is, as `alignup split --env` prints them."""

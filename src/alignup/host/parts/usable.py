@@ -124,20 +124,23 @@ MEMORY_FROM: Final = ("near", "cpus", "any")
 MEMORY_KINDS: Final = ("dram", "hbm", "any")
 _SAME_NODE: Final = 10
 _UNKNOWN_DISTANCE: Final = 20
+# The weight of a CPU where shares are counted: it can be halved, and divided by every number up to 16.
 _WHOLE: Final = 720_720
-"""The weight of a CPU where shares are counted: it can be halved, and divided by every number up to 16."""
 
 
 class MemoryRule(Record):
-    """Which NUMA nodes memory may come from."""
+    """Which NUMA nodes memory may come from.
+
+    Attributes:
+        source: one of `MEMORY_FROM`: first from the nodes of the CPUs, then from the nearest; from these only; from
+            wherever most is free.
+        nodes: kernel ids of the only nodes that it may come from; empty: any.
+        kind: one of `MEMORY_KINDS`; empty: any but the memory of GPUs.
+    """
 
     source: str = "near"
-    """One of `MEMORY_FROM`: first from the nodes of the CPUs, then from the nearest; from these only; from wherever
-    most is free."""
     nodes: CPUSet = CPUSet()
-    """Kernel ids of the only nodes that it may come from; empty: any."""
     kind: str = ""
-    """One of `MEMORY_KINDS`; empty: any but the memory of GPUs."""
 
     @classmethod
     def parse(cls, source: str | None, kind: str | None) -> MemoryRule:

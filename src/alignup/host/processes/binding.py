@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from typing import Final
 
 _MPOL_PREFERRED: Final = 1
+# Since Linux 5.15.
 _MPOL_PREFERRED_MANY: Final = 5
-"""Since Linux 5.15."""
+# Of set_mempolicy(2).
 _MODES: Final = {"bind": 2, "interleave": 3, "local": 4, "preferred": _MPOL_PREFERRED_MANY, "weighted-interleave": 6}
-"""Of set_mempolicy(2)."""
 # (get_mempolicy, set_mempolicy) for 64-bit programs
 _GENERIC: Final = (236, 237)
 _NUMBERS: Final = {
@@ -37,18 +37,21 @@ _NUMBERS: Final = {
     "s390x": (269, 270),
 }
 _WORD: Final = 64
+# Enough for the 1024 NUMA nodes that a kernel can be built for.
 _WORDS: Final = 16
-"""Enough for the 1024 NUMA nodes that a kernel can be built for."""
 
 
 class Binding(Record):
-    """The CPUs and memory policy of a thread, to be restored later."""
+    """The CPUs and memory policy of a thread, to be restored later.
+
+    Attributes:
+        thread: the kernel's id.
+        memory: the memory policy's mode, with its flags, and bit set of nodes; None: it is not to be touched.
+    """
 
     thread: int
-    """The kernel's id."""
     cpus: frozenset[int]
     memory: tuple[int, int] | None
-    """The memory policy's mode, with its flags, and bit set of nodes; None: it is not to be touched."""
 
 
 def bind(cpus: CPUSet, numa_nodes: Iterable[int], *, strict: bool) -> tuple[Binding, str]:

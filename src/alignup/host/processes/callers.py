@@ -19,19 +19,19 @@ from alignup.errors import InputError
 from alignup.host.processes.identity import ProcessIdentity, identify, runs_here, start_of
 from alignup.host.trusted_files import Connection, peer
 
+# Since Linux 6.5; where it differs (parisc, sparc) it is not asked for.
 _SO_PEERPIDFD: Final = 77
-"""Since Linux 6.5; where it differs (parisc, sparc) it is not asked for."""
 _MACHINES: Final = ("x86_64", "aarch64", "riscv64", "ppc64", "ppc64le", "s390x", "loongarch64")
 _INT: Final = 4
+# `alignup run` starts a keeper, and that the command.
 _DEPTH: Final = 2
-"""`alignup run` starts a keeper, and that the command."""
 _NAMESPACE: Final = "/proc/self/ns/pid"
 _LARGEST: Final = 1 << 16
+# The most files of /proc that are read to find one process; all other requests wait meanwhile. The caller itself comes
+# first, and what `alignup run` starts soon after, so that both are found among many threads and children.
 _MOST: Final = 256
-"""The most files of /proc that are read to find one process; all other requests wait meanwhile. The caller itself comes
-first, and what `alignup run` starts soon after, so that both are found among many threads and children."""
+# Bytes of a list of processes; one of `alignup run` has a few.
 _LONGEST_LIST: Final = 4096
-"""Bytes of a list of processes; one of `alignup run` has a few."""
 
 
 class Caller:

@@ -23,8 +23,8 @@ from alignup.host.processes.identity import EVENTS, ProcessIdentity, has_process
 _LOG: Final = logging.getLogger(__name__)
 _PREFIX: Final = "alignup-"
 _PROCESSES: Final = "cgroup.procs"
+# The files of a cgroup that its owner writes to, to divide it further.
 _DELEGATED: Final = (_PROCESSES, "cgroup.subtree_control", "cgroup.threads")
-"""The files of a cgroup that its owner writes to, to divide it further."""
 _UNIFIED: Final = "0::"
 _TYPE: Final = "cgroup2"
 _MODE: Final = 0o755

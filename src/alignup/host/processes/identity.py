@@ -20,12 +20,12 @@ import msgspec
 
 from alignup.errors import InputError, system_errors
 
+# The file of a cgroup that says whether there are processes in it, or below.
 EVENTS: Final = "cgroup.events"
-"""The file of a cgroup that says whether there are processes in it, or below."""
 _POPULATED: Final = b"populated 1"
 _LARGEST: Final = 4096
+# The errors that say that there is no such cgroup; others say nothing about it.
 _REMOVED: Final = frozenset({errno.ENOENT, errno.ENODEV})
-"""The errors that say that there is no such cgroup; others say nothing about it."""
 _PROC: Final = "/proc"
 _DEAD_STATES: Final = frozenset("ZXx")
 # positions in /proc/PID/stat after the command's closing parenthesis
@@ -34,18 +34,21 @@ _PARENT: Final = 1
 _THREADS: Final = 17
 _START_TIME: Final = 19
 _DEEPEST: Final = 64
+# Bytes: some fifty numbers, and a name of up to 64 bytes.
 _LONGEST_STAT: Final = 4096
-"""Bytes: some fifty numbers, and a name of up to 64 bytes."""
 
 
 class Liveness(StrEnum):
-    """The answer to whether a process still runs."""
+    """The answer to whether a process still runs.
+
+    Attributes:
+        UNKNOWN: it belongs to another host, or to another PID namespace (a container), into which one cannot see; or
+            what would say it cannot be read now.
+    """
 
     RUNNING = "running"
     GONE = "gone"
     UNKNOWN = "unknown"
-    """It belongs to another host, or to another PID namespace (a container), into which one cannot see; or what would
-    say it cannot be read now."""
 
 
 class ProcessIdentity(msgspec.Struct, frozen=True, rename="camel"):
@@ -53,19 +56,21 @@ class ProcessIdentity(msgspec.Struct, frozen=True, rename="camel"):
 
     `start_time` is in clock ticks since the kernel started, and so means something only together with
     `boot_id`.
+
+    Attributes:
+        pid_namespace: the inode number of the namespace that `pid` is a number in.
+        host: see `host_identity`.
+        host_name: the host's own name: hosts made of one image can have one identity.
+        time_namespace: the inode number of the namespace that `start_time` is a time in; 0: not known.
     """
 
     pid: int
     start_time: int
     boot_id: str
     pid_namespace: int
-    """The inode number of the namespace that `pid` is a number in."""
     host: str = ""
-    """See `host_identity`."""
     host_name: str = ""
-    """The host's own name: hosts made of one image can have one identity."""
     time_namespace: int = 0
-    """The inode number of the namespace that `start_time` is a time in; 0: not known."""
 
 
 def host_identity() -> str:

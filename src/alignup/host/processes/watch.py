@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from alignup.host.processes.callers import Caller
 
+# Seconds between looks at what cannot be watched: processes that have no descriptor, as with a kernel before 5.3 or of
+# another container, and cgroups that cannot be read now.
 _LOOK: Final = 5.0
-"""Seconds between looks at what cannot be watched: processes that have no descriptor, as with a kernel before 5.3 or of
-another container, and cgroups that cannot be read now."""
 
 
 class Group(Protocol):
@@ -56,13 +56,13 @@ class ProcessWatch:
         self._me = identify(os.getpid())
         self._loop = asyncio.get_running_loop()
         self._descriptors: dict[str, int] = {}
+        # Those that cannot be watched, with what was seen of them last.
         self._looked_at: dict[str, tuple[Group, Liveness]] = {}
-        """Those that cannot be watched, with what was seen of them last."""
         self._cgroups = CgroupWatch()
+        # The cgroups that are waited for, by lease.
         self._enclosed: dict[str, str] = {}
-        """The cgroups that are waited for, by lease."""
+        # The leases that are about to be told of.
         self._gone: dict[str, asyncio.Handle] = {}
-        """The leases that are about to be told of."""
         self._timer: asyncio.TimerHandle | None = None
         for lease in leases:
             self.watch(lease)

@@ -72,12 +72,15 @@ class _Object(msgspec.Struct, rename="camel"):
 
 
 class Topology(Record):
-    """The facts about a node that an object carries."""
+    """The facts about a node that an object carries.
+
+    Attributes:
+        version: the kubelet's release, where a Node object beside it says so.
+    """
 
     name: str
     amounts: NodeAmounts
     version: KubeletVersion | None = None
-    """The kubelet's release, where a Node object beside it says so."""
 
 
 def read_topologies(
@@ -297,15 +300,15 @@ def _known(wire: _Object, what: str, word: str, words: Collection[str], otherwis
 
 _NOT_ALIGNED: Final = frozenset({"ephemeral-storage", "storage", "pods"})
 _UNKNOWN_DISTANCE: Final = 255
+# Of one zone, so that the sum over all of them is an amount.
 _LARGEST_AMOUNT: Final = MEMORY_LIMIT // NUMA_NODE_LIMIT
-"""Of one zone, so that the sum over all of them is an amount."""
 _LARGEST_COST: Final = (1 << 31) - 1
 
+# One resource of a zone: capacity, allocatable and available units.
 _Amounts: TypeAlias = tuple[int, int, int]
-"""One resource of a zone: capacity, allocatable and available units."""
 
+# Numbers of fewer digits are below `_LARGEST_AMOUNT`.
 _SHORT: Final = 17
-"""Numbers of fewer digits are below `_LARGEST_AMOUNT`."""
 
 
 class _Cost(msgspec.Struct):
@@ -418,8 +421,8 @@ def distances_of(zones: list[Zone], place: str) -> tuple[tuple[int, ...], ...] |
 
 
 _MEMORY: Final = "memory"
+# Bytes that are added to the first zone and reserved there: no kubelet starts without a reservation.
 _PAGE: Final = 4096
-"""Bytes that are added to the first zone and reserved there: no kubelet starts without a reservation."""
 _IN_USE: Final = "in use"
 
 

@@ -34,24 +34,31 @@ _Bytes = Annotated[int, msgspec.Meta(ge=0, le=MEMORY_LIMIT)]
 
 
 class ContainerHolding(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
-    """What one container holds."""
+    """What one container holds.
+
+    Attributes:
+        cpus: CPUs of its own, in the kernel's list format.
+        memory: type -> kernel node id -> bytes.
+        devices: resource -> ids.
+    """
 
     cpus: str = ""
-    """CPUs of its own, in the kernel's list format."""
     memory: dict[str, dict[str, _Bytes]] = {}
-    """Type -> kernel node id -> bytes."""
     devices: dict[str, list[str]] = {}
-    """Resource -> ids."""
 
 
 class PodHolding(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
-    """What the containers of one pod hold; those that hold nothing are left out."""
+    """What the containers of one pod hold; those that hold nothing are left out.
+
+    Attributes:
+        containers: under the empty name, what a pod holds as a whole (PodLevelResourceManagers), which its containers
+            divide.
+    """
 
     uid: str
     name: str
     namespace: str = "default"
     containers: dict[str, ContainerHolding] = {}
-    """Under the empty name, what a pod holds as a whole (PodLevelResourceManagers), which its containers divide."""
 
 
 class Holdings(msgspec.Struct, rename="camel", frozen=True):
@@ -66,17 +73,20 @@ class _Object(msgspec.Struct, gc=False):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """A NodeResourceTopology object on the wire, not read further than its annotations."""
+    """A NodeResourceTopology object on the wire, not read further than its annotations.
+
+    Attributes:
+        description: the annotation `alignup.dev/node`.
+        holdings: the annotation `alignup.dev/holdings`.
+        text: the object.
+        fingerprint: of all pods that the object knows of; empty: it does not say.
+    """
 
     name: str
     description: str | None
-    """The annotation `alignup.dev/node`."""
     holdings: str | None
-    """The annotation `alignup.dev/holdings`."""
     text: bytes
-    """The object."""
     fingerprint: str = ""
-    """Of all pods that the object knows of; empty: it does not say."""
 
     def topology(self) -> Topology:
         """Return the amounts of the zones.

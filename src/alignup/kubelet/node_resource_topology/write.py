@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from alignup.kubelet.read import KubeletNode
     from alignup.node import Node
 
+# The first part of the words of `topologyPolicies`; the scope is the second.
 POLICY_NAMES: Final = {"single-numa-node": "SingleNUMANode", "restricted": "Restricted", "best-effort": "BestEffort"}
-"""The first part of the words of `topologyPolicies`; the scope is the second."""
 
 
 def kubelet_topology_object(name: str, found: KubeletNode) -> dict[str, Any]:
@@ -92,10 +92,10 @@ def _amounts(node: Node, position: int) -> Iterator[tuple[str, int, int, int]]:
         yield resource, len(here), len(healthy), len(healthy.intersection(pool.ids(pool.ledger.free)))
 
 
+# The attribute of a NodeResourceTopology that has the fingerprint.
 ATTRIBUTE: Final = "nodeTopologyPodsFingerprint"
-"""The attribute of a NodeResourceTopology that has the fingerprint."""
+# The attribute that says which pods it is of.
 METHOD_ATTRIBUTE: Final = "nodeTopologyPodsFingerprintMethod"
-"""The attribute that says which pods it is of."""
 METHOD: Final = "all"
 
 _PREFIX: Final = "pfp0v001"

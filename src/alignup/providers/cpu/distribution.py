@@ -29,15 +29,18 @@ if TYPE_CHECKING:
 
 
 class Plan(Record):
-    """The number of CPUs that each NUMA node gives; nodes by their index in the list that was asked about."""
+    """The number of CPUs that each NUMA node gives; nodes by their index in the list that was asked about.
+
+    Attributes:
+        share: the number of CPUs that each of `nodes` gives.
+        remainder_nodes: they give the rest, one group of CPUs at a time, in turns.
+        balance: the standard deviation, in thousandths of a CPU, that the plan was chosen for.
+    """
 
     nodes: tuple[int, ...]
     share: int
-    """The number of CPUs that each of `nodes` gives."""
     remainder_nodes: tuple[int, ...]
-    """They give the rest, one group of CPUs at a time, in turns."""
     balance: int
-    """The standard deviation, in thousandths of a CPU, that the plan was chosen for."""
 
 
 def distribute(

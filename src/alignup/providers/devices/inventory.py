@@ -197,8 +197,8 @@ class DevicePool:
         )
 
 
+# (available, must_include, size) -> the preferred ids, as `DevicePlugin.preferred_allocation`.
 Preference: TypeAlias = "Callable[[Sequence[str], Sequence[str], int], Sequence[str]]"
-"""(available, must_include, size) -> the preferred ids, as `DevicePlugin.preferred_allocation`."""
 
 
 @runtime_checkable

@@ -24,22 +24,28 @@ if TYPE_CHECKING:
 
 
 class Pair(NamedTuple):
-    """Two resources whose devices belong together."""
+    """Two resources whose devices belong together.
+
+    Attributes:
+        required: refuse pairs that are not on one PCIe root.
+    """
 
     first: str
     second: str
     required: bool = False
-    """Refuse pairs that are not on one PCIe root."""
 
 
 class Choice(NamedTuple):
-    """The devices of one resource to choose from."""
+    """The devices of one resource to choose from.
+
+    Attributes:
+        forced: they are chosen in any case.
+        wanted: the number to choose, the forced ones included.
+    """
 
     forced: Sequence[Device]
-    """They are chosen in any case."""
     others: Sequence[Device]
     wanted: int
-    """The number to choose, the forced ones included."""
 
 
 def read_pairs(pairs: Iterable[str | Sequence[str]], where: str = "pair") -> tuple[Pair, ...]:

@@ -79,8 +79,8 @@ class DeviceProvider:
         self._pairing = pairing
         self._over_all_nodes = (profile or VersionProfile()).device_hints_over_all_nodes
         self._preferences = {resource: preference_of(plugin) for resource, plugin in (plugins or {}).items()}
+        # The devices of each resource.
         self.pools: dict[str, DevicePool] = {}
-        """The devices of each resource."""
         self._pods: dict[str, _PodDevices] = {}
         self._last_pod = ""
         for resource, devices in inventory.items():

@@ -36,23 +36,26 @@ MEMORY: Final = "memory"
 
 
 class RestoredMemory(Record):
-    """The state of a kubelet's memory manager, by the positions of NUMA nodes."""
+    """The state of a kubelet's memory manager, by the positions of NUMA nodes.
+
+    Attributes:
+        allocatable: by type, the bytes that each NUMA node has to give.
+        free: by type, the bytes that nobody holds; not always what the holdings leave, see `MemoryProvider`.
+        holdings: by pod uid and container name: type -> {position: bytes}.
+        bound: the mask of NUMA nodes that each one is bound to, where it is in use.
+        more_users: by NUMA node, how many users it has beyond the holdings.
+        names: by pod uid, the pod's name in messages.
+        parts: by pod uid and container name, of pods that have memory as a whole (a holding without a container's
+            name): whether the container ends before the others start, and what it has of the pod's memory.
+    """
 
     allocatable: Mapping[str, Sequence[int]]
-    """By type, the bytes that each NUMA node has to give."""
     free: Mapping[str, Sequence[int]]
-    """By type, the bytes that nobody holds; not always what the holdings leave, see `MemoryProvider`."""
     holdings: Mapping[tuple[str, str], dict[str, Mapping[int, int]]]
-    """By pod uid and container name: type -> {position: bytes}."""
     bound: Sequence[int]
-    """The mask of NUMA nodes that each one is bound to, where it is in use."""
     more_users: Sequence[int]
-    """By NUMA node, how many users it has beyond the holdings."""
     names: Mapping[str, str]
-    """By pod uid, the pod's name in messages."""
     parts: Mapping[str, dict[str, tuple[bool, Requests]]] = field(default_factory=dict, hash=False)
-    """By pod uid and container name, of pods that have memory as a whole (a holding without a container's name):
-    whether the container ends before the others start, and what it has of the pod's memory."""
 
 
 class MemoryProvider:
@@ -98,8 +101,8 @@ class MemoryProvider:
         self._pod_parts: dict[str, dict[str, tuple[bool, Requests]]] = {}
         self._pods: dict[tuple[str, str], str] = {}
         self._init_holdings: dict[str, tuple[MemoryHolding, ...]] = {}
+        # False where nobody reads why memory cannot be had: the sentence looks at every NUMA node.
         self.says_why = True
-        """False where nobody reads why memory cannot be had: the sentence looks at every NUMA node."""
 
     def copy(self) -> MemoryProvider:
         """Return an independent provider with the same holdings."""
@@ -485,11 +488,11 @@ def _hints_as_held(held: MemoryHolding, requests: tuple[tuple[str, int], ...]) -
     return {kind: hints for kind, _ in requests}
 
 
+# (type, bytes), by type.
 Requests = tuple[tuple[str, int], ...]
-"""(type, bytes), by type."""
 
+# More types than this are only looked at one by one and all together.
 _MOST_TYPES: Final = 4
-"""More types than this are only looked at one by one and all together."""
 _NAMES_SHOWN: Final = 3
 
 
