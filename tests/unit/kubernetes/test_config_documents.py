@@ -445,11 +445,11 @@ def test_every_flag_of_the_table_sets_a_field_that_a_kubelet_has(flag, told):
     assert all(fields.values())
 
 
-WRAPPERS = {kind: places for some in read_table("configuration_wrappers").values() for kind, places in some.items()}
-WRAPPED = [(kind, path) for kind, places in WRAPPERS.items() for path in places if kind != "KubeletConfiguration"]
+KINDS = [one for some in read_table("configuration_wrappers").values() for one in some.items()]
+PLACES = [(kind, path) for kind, places in KINDS for path in places if kind != "KubeletConfiguration"]
 
 
-@pytest.mark.parametrize(("kind", "path"), WRAPPED)
+@pytest.mark.parametrize(("kind", "path"), PLACES)
 def test_every_place_of_the_table_is_read_in_a_way_that_there_is(kind, path):
     """Where a number lies at the place, nothing is found."""
     value = 3
