@@ -146,13 +146,8 @@ def _of_rows(rows: Sequence[Mapping[str, str]], what: str) -> Facts:
         cores = tuple(_groups(keys).values())
     caches = {bit: level for bit, row in online.items() if (level := _cache(row, "L3")) not in _NONE}
     knows_caches = any("L3" in name.split(":") for row in online.values() for name in row)
-    return Facts(
-        nodes=nodes,
-        cores=cores,
-        sockets=sockets,
-        l3_groups=tuple(_groups(caches).values()) if knows_caches else None,
-        offline=offline,
-    )
+    l3_groups = tuple(_groups(caches).values()) if knows_caches else None
+    return Facts(nodes, cores, sockets, l3_groups, offline)
 
 
 def _numbered(rows: Mapping[int, Mapping[str, str]], name: str) -> dict[int, int] | None:
