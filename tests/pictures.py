@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from xml.etree.ElementTree import fromstring
 
 from alignup import Machine, Node
-from alignup.machine.catalog import catalog_machines
+from alignup.machine.catalog import catalog_entries
 from alignup.machine.device_inventory import Device
 from alignup.machine.machine import Core, HugePages, NumaNode, PciDevice
 
@@ -82,7 +82,7 @@ MACHINES = {
     "64 sockets": machine(64, 64, sockets=64),
     "4096 CPUs": machine(8, 4096, smt=2, sockets=8, l3=64),
     "odd": odd_machine(),
-    **catalog_machines(),
+    **{name: one.machine for name, one in catalog_entries().items()},
 }
 """Machines by what is special about them."""
 

@@ -80,23 +80,17 @@ def results_of(problem: Problem, node: str, pairs: list[tuple[int, int]] | None)
 
 def _nodes(chosen: list[Candidate], node: str) -> NodeSelector | None:
     """Return which nodes can use the devices of a claim; None: all. Source: `createNodeSelector`."""
-    expressions: list[Requirement] = []
-    fields: list[Requirement] = []
+    expressions: dict[object, Requirement] = {}
+    fields: dict[object, Requirement] = {}
     for candidate in chosen:
         owner = candidate.device if candidate.slice.per_device_node_selection else candidate.slice
         if owner.node_name or candidate.device.binds_to_node:
             return NodeSelector((Term(match_fields=(Requirement("metadata.name", "In", (node,)),)),))
         selector: NodeSelector | None = owner.node_selector
         for term in selector.node_selector_terms[:1] if selector is not None else ():
-            _add(term.match_fields, fields)
-            _add(term.match_expressions, expressions)
-    return NodeSelector((Term(tuple(expressions), tuple(fields)),)) if expressions or fields else None
-
-
-def _add(requirements: tuple[Requirement, ...], known: list[Requirement]) -> None:
-    for one in requirements:
-        if not any(
-            (one.key, one.operator, set(one.values)) == (other.key, other.operator, set(other.values))
-            for other in known
-        ):
-            known.append(one)
+            for listed, known in ((term.match_fields, fields), (term.match_expressions, expressions)):
+                for one in listed:
+                    known.setdefault((one.key, one.operator, frozenset(one.values)), one)
+    if not expressions and not fields:
+        return None
+    return NodeSelector((Term(tuple(expressions.values()), tuple(fields.values())),))

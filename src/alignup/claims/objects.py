@@ -158,7 +158,6 @@ class Device(Wire, frozen=True):
     all_nodes: bool = False
     binds_to_node: bool = False
     binding_conditions: tuple[str, ...] | None = None
-    binding_failure_conditions: tuple[str, ...] | None = None
 
 
 class Pool(Wire, frozen=True):
@@ -181,7 +180,6 @@ class Slice(Wire, frozen=True):
     per_device_node_selection: bool | None = None
     devices: tuple[Device, ...] = ()
     shared_counters: tuple[CounterSet, ...] = ()
-    skip_node_operations: tuple[str, ...] = ()
 
     @property
     def uses_compatibility_groups(self) -> bool:
@@ -206,7 +204,6 @@ class DeviceClass(Wire, frozen=True):
 
     name: str
     selectors: tuple[Selector, ...] = ()
-    extended_resource_name: str = ""
 
 
 class Toleration(Wire, frozen=True):

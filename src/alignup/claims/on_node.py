@@ -206,11 +206,7 @@ class ClaimProvider:
 
     def _bits(self, devices: Iterable[objects.DeviceId]) -> int:
         """Return the nearest NUMA nodes of devices as bits, by position."""
-        bits = 0
-        for one in devices:
-            for node in self.near.get(one, ())[:1]:
-                bits |= 1 << self.machine.position(node)
-        return bits
+        return bit_set(self.machine.position(node) for one in devices for node in self.near.get(one, ())[:1])
 
     def _solved(
         self, claims: Mapping[str, objects.Claim], mask: int | None, used: InUse | None = None
@@ -266,10 +262,9 @@ class ClaimProvider:
         if not now:
             return {"claims": []}
         # as the device manager does, the smallest set counts that would do if nobody held anything
-        nothing = InUse(frozenset(), frozenset(), {})
-        size = max(1, _smallest(there, fixed, lambda mask: self._can(waiting, mask, nothing))[0].bit_count())
+        size = max(1, _smallest(there, fixed, lambda mask: self._can(waiting, mask, InUse()))[0].bit_count())
         count = len(self.machine.numa_nodes)
-        masks = range(1, 1 << count) if count <= _MOST_LISTED else _small_masks(count)
+        masks = range(1, 1 << count) if count <= _MOST_LISTED else list(_subsets(range(count)))[1:]
         return {
             "claims": HintList(
                 TopologyHint(BitMask.from_int(mask), mask.bit_count() == size)
@@ -351,19 +346,17 @@ def _smallest(there: int, fixed: int, can: Callable[[int], bool]) -> list[int]:
         can: whether a set will do; a larger one then does too.
     """
     found: list[int] = []
-    bits = list(bit_numbers(there))
-    for size in range(len(bits) + 1) if len(bits) <= _MOST_LISTED else (0, 1, 2, len(bits)):
-        for chosen in combinations(bits, size):
-            mask = bit_set(chosen)
-            if not fixed & ~mask and all(one & ~mask for one in found) and can(mask):
-                found.append(mask)
+    for mask in _subsets(list(bit_numbers(there))):
+        if not fixed & ~mask and all(one & ~mask for one in found) and can(mask):
+            found.append(mask)
     return found
 
 
-def _small_masks(count: int) -> list[int]:
-    """Return the sets of one or two NUMA nodes, and of all."""
-    ones = [1 << place for place in range(count)]
-    return [*ones, *(one | other for one, other in combinations(ones, 2)), (1 << count) - 1]
+def _subsets(bits: Sequence[int]) -> Iterator[int]:
+    """Yield the sets of some positions, small ones first; of many positions those of up to two, and all of them."""
+    for size in range(len(bits) + 1) if len(bits) <= _MOST_LISTED else (0, 1, 2, len(bits)):
+        for chosen in combinations(bits, size):
+            yield bit_set(chosen)
 
 
 class _Node(Protocol):
@@ -477,12 +470,7 @@ def _from_cpu_driver(
     for name in sorted({one.name for one in provider.resources.classes}, key=lambda name: (name != CPU_DRIVER, name)):
         request = objects.Request("cpus", changed(asked, device_class_name=name))
         for attribute in sorted(provider.attributes):
-
-            def change(
-                claim: objects.Claim, request: objects.Request = request, attribute: str = attribute
-            ) -> objects.Claim:
-                return _constrained(attribute, changed(claim, requests=(*claim.requests, request)))
-
+            change = partial(_constrained, attribute, further=(request,))
             trial = provider.copy(_changed(provider.resources, pod, change))
             if meets(bare, trial) is not False and trial.devices(pod.uid):
                 yield (
@@ -517,8 +505,9 @@ def _constraints(
         yield partial(_selecting, objects.Selector(objects.Cel(expression))), f"add the selector {expression}"
 
 
-def _constrained(attribute: str, claim: objects.Claim) -> objects.Claim:
-    return changed(claim, constraints=(*claim.constraints, objects.Constraint(match_attribute=attribute)))
+def _constrained(attribute: str, claim: objects.Claim, further: tuple[objects.Request, ...] = ()) -> objects.Claim:
+    constraints = (*claim.constraints, objects.Constraint(match_attribute=attribute))
+    return changed(claim, requests=claim.requests + further, constraints=constraints)
 
 
 def _selecting(selector: objects.Selector, claim: objects.Claim) -> objects.Claim:

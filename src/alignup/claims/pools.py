@@ -148,11 +148,9 @@ def is_for(owner: Slice | Device, node: NodeObject) -> bool:
 
 def selects(selector: NodeSelector, node: NodeObject) -> bool:
     """Return whether a selector matches a node."""
-    for term in selector.node_selector_terms:
-        if not term.match_expressions and not term.match_fields:
-            continue
-        labels = [meets(node.labels.get(one.key), one.operator, one.values) for one in term.match_expressions]
-        fields = [one.key == FIELD_NAME and meets(node.name, one.operator, one.values) for one in term.match_fields]
-        if all(labels) and all(fields):
-            return True
-    return False
+    return any(
+        all(meets(node.labels.get(one.key), one.operator, one.values) for one in term.match_expressions)
+        and all(one.key == FIELD_NAME and meets(node.name, one.operator, one.values) for one in term.match_fields)
+        for term in selector.node_selector_terms
+        if term.match_expressions or term.match_fields
+    )

@@ -6,6 +6,8 @@ take of its capacities, which values it has for constraints, which devices are i
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import chain
 from math import gcd
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +19,7 @@ from alignup.claims.cel_syntax import NotUnderstood
 from alignup.claims.pools import gather_pools, is_for
 from alignup.core.claims.search import search
 from alignup.errors import InputError
-from alignup.records import Record
+from alignup.records import Record, field
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
@@ -46,17 +48,17 @@ class AllocationError(Exception):
 class InUse(Record):
     """What allocated claims hold."""
 
-    devices: frozenset[objects.DeviceId]
-    shared: frozenset[objects.DeviceId]
+    devices: frozenset[objects.DeviceId] = frozenset()
+    shared: frozenset[objects.DeviceId] = frozenset()
     """Devices that some have shares of."""
-    capacity: Mapping[objects.DeviceId, Mapping[str, int]]
+    capacity: Mapping[objects.DeviceId, Mapping[str, int]] = field(default_factory=dict)
     """What these shares take."""
 
 
 def in_use(claims: Sequence[objects.Claim], gates: Gates) -> InUse:
     """Return what claims with an allocation hold; source: `dynamicresources/allocateddevices.go`."""
     devices, shared = set(), set()
-    capacity: dict[objects.DeviceId, dict[str, int]] = {}
+    capacity: dict[objects.DeviceId, Counter[str]] = {}
     for claim in claims:
         for one in claim.allocated or ():
             if one.admin_access:
@@ -66,9 +68,7 @@ def in_use(claims: Sequence[objects.Claim], gates: Gates) -> InUse:
                 continue
             shared.add(one.id)
             if one.consumed_capacity is not None:
-                held = capacity.setdefault(one.id, {})
-                for name, amount in one.consumed_capacity.items():
-                    held[name] = held.get(name, 0) + amount
+                capacity.setdefault(one.id, Counter()).update(one.consumed_capacity)
     return InUse(frozenset(devices), frozenset(shared), capacity)
 
 
@@ -112,6 +112,8 @@ class Way(Record, eq=False, frozen=False):
     """Counted over all claims."""
     name: str
     """As results have it: `request` or `request/alternative`."""
+    where: str
+    """As errors have it."""
     wanted: objects.Subrequest
     device_class: objects.DeviceClass
     count: int = 0
@@ -198,11 +200,12 @@ class Problem:
 
     def reason_of(self, way: Way, device: int) -> AllocationError:
         """Return the error of a device that must be allocated and breaks a constraint."""
-        claim = self.claims[way.claim]
-        return AllocationError(
-            f"claim {claim}, request {way.wanted.name or way.name}: cannot add device {self.devices[device].id} "
-            "because a claim constraint would not be satisfied"
-        )
+        what = f"cannot add device {self.devices[device].id}"
+        return AllocationError(f"{way.where}: {what} because a claim constraint would not be satisfied")
+
+    def is_free(self, way: int, device: int) -> bool:
+        """Return whether a way can have a device, counters apart."""
+        return self.matches[way][device] == 1 and not self.taken[device] and not self.blocked[way][device]
 
     def _read_requests(self) -> None:
         """Check the requests in the allocator's order, and list the devices of allocation mode All."""
@@ -265,7 +268,7 @@ class Problem:
             raise AllocationError(
                 f'{where}: could not retrieve device class {name}: deviceclass.resource.k8s.io "{name}" not found'
             )
-        way = Way(number, len(self.has_alternatives) - 1, full, wanted, device_class)
+        way = Way(number, len(self.has_alternatives) - 1, full, where, wanted, device_class)
         if wanted.allocation_mode == _EXACT:
             way.count = wanted.wanted
         elif wanted.allocation_mode == objects.ALL:
@@ -377,10 +380,7 @@ class Problem:
         try:
             return consumed(requests, candidate.device.capacity, self.gates)
         except CapacityError as error:
-            claim = self.claims[way.claim]
-            short = way.wanted.name if "/" in way.name else way.name
-            where = f"claim {claim}, request {short}"
-            raise AllocationError(f"{where}: checking capacity for device {candidate.id}: {error}") from error
+            raise AllocationError(f"{way.where}: checking capacity for device {candidate.id}: {error}") from error
 
     def _has_room(self, index: int, amounts: Mapping[str, int]) -> bool:
         candidate = self.devices[index]
@@ -465,11 +465,8 @@ class Problem:
         names = {key: family for family, key in enumerate(dict.fromkeys(keys))}
         self.families = [names[key] for key in keys]
         units = [0] * len(names)
-        for number, left in enumerate(raw):
-            units[self.families[number]] = gcd(units[self.families[number]], left)
-        for use in uses:
-            for number, amount in use.items():
-                units[self.families[number]] = gcd(units[self.families[number]], amount)
+        for number, amount in chain(enumerate(raw), *(use.items() for use in uses)):
+            units[self.families[number]] = gcd(units[self.families[number]], amount)
         unit_of = [units[family] for family in self.families]
         self.counters = [_scaled(max(left, 0), unit) for left, unit in zip(raw, unit_of, strict=True)]
         self.uses = [[(number, _scaled(amount, unit_of[number])) for number, amount in use.items()] for use in uses]
@@ -609,13 +606,12 @@ def _uses(device: objects.Device, pool: int, numbers: Mapping[tuple[int, str, st
     Raises:
         InputError: an amount is negative.
     """
-    total: dict[int, int] = {}
+    total: Counter[int] = Counter()
     for use in device.consumes_counters:
         for name, amount in use.counters.items():
             if amount.value < 0:
                 raise InputError(f"expected counters of at least 0, got {amount.value} billionths")
-            number = numbers[pool, use.counter_set, name]
-            total[number] = total.get(number, 0) + amount.value
+            total[numbers[pool, use.counter_set, name]] += amount.value
     return total
 
 

@@ -107,10 +107,6 @@ class _Devices(Wire, frozen=True):
     constraints: tuple[Constraint, ...] = ()
 
 
-class _ClaimSpec(Wire, frozen=True):
-    devices: _Devices = _Devices()
-
-
 def read_resources(text: str | bytes, source: str) -> Resources:
     """Return the objects in a text; kinds that decide nothing here are ignored, DeviceTaintRules with a warning.
 
@@ -214,23 +210,23 @@ def read_claim(document: object, place: str) -> Claim:
 
 
 def _claim(found: _Object, place: str) -> Claim:
-    spec = found.spec
-    if _has_mapping(spec, "devices") and isinstance(spec["devices"].get("requests"), list):
+    asked = found.spec.get("devices", {})
+    if isinstance(asked, Mapping) and isinstance(asked.get("requests"), list):
         # v1beta1 has what is asked for beside the name
         requests = [
             {"name": one.get("name"), "exactly": {key: value for key, value in one.items() if key != "name"}}
             if isinstance(one, Mapping) and not {"exactly", "firstAvailable"} & one.keys()
             else one
-            for one in spec["devices"]["requests"]
+            for one in asked["requests"]
         ]
-        spec = {"devices": {**spec["devices"], "requests": requests}}
-    asked = decode(spec, _ClaimSpec, f"{place}: spec", own=Amount).devices
+        asked = {**asked, "requests": requests}
+    devices = decode(asked, _Devices, f"{place}: spec.devices", own=Amount)
     allocation = found.status.allocation
     return Claim(
         found.name,
         found.metadata.namespace,
-        asked.requests,
-        asked.constraints,
+        devices.requests,
+        devices.constraints,
         None if allocation is None else allocation.devices.results,
         None if allocation is None else allocation.node_selector,
     )

@@ -43,7 +43,6 @@ class _Selector(msgspec.Struct, rename="camel"):
     expression: str
     device: dict[str, Any]
     driver: str = ""
-    list_gate: bool = False
 
 
 def answer_scenario(line: object, place: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ alone, a claim without one constraint, the claims before. Every suggestion was t
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from msgspec.structs import replace as changed
@@ -95,14 +96,10 @@ def _state(problem: Problem, number: int) -> str:
     way = problem.ways[number]
     asks = "all devices" if way.wanted.allocation_mode == ALL else f"{way.count} of class {way.device_class.name}"
     if not problem.devices:
-        broken = [
-            f"{pool} is {'invalid' if pool.invalid else 'incomplete'}"
-            for pool in problem.pools
-            if pool.invalid or pool.is_incomplete
-        ]
-        return f"{way.name} asks for {asks}: the node reaches no devices" + (
-            f" ({', '.join(broken)})" if broken else ""
-        )
+        broken = [pool for pool in problem.pools if pool.invalid or pool.is_incomplete]
+        listed = ", ".join(f"{pool} is {'invalid' if pool.invalid else 'incomplete'}" for pool in broken)
+        why = f" ({listed})" if broken else ""
+        return f"{way.name} asks for {asks}: the node reaches no devices{why}"
     counts = dict.fromkeys(("free", "in use", "tainted or out of counters", "without the capacity", "not matching"), 0)
     for index in range(len(problem.devices)):
         if problem.taken[index] and not way.is_admin:
@@ -149,14 +146,7 @@ def _values(problem: Problem, claim: Claim, constraint: Constraint) -> str:
         for place, way in enumerate(problem.ways):
             if not problem.covers[number][place]:
                 continue
-            free = sum(
-                1
-                for index, mask in enumerate(masks)
-                if mask >> bit & 1
-                and problem.matches[place][index] == 1
-                and not problem.taken[index]
-                and not problem.blocked[place][index]
-            )
+            free = sum(mask >> bit & problem.is_free(place, index) for index, mask in enumerate(masks))
             counts.append(f"{way.name} {free} of {way.count}")
         example = next(index for index, mask in enumerate(masks) if mask >> bit & 1)
         told.append(f"{_shown(problem, number, example, bit)}: {', '.join(counts)}")
@@ -194,11 +184,8 @@ def _fewer(question: Question, claim: Claim, before: tuple[Claim, ...]) -> tuple
         if wanted is None or wanted.allocation_mode == ALL:
             continue
         for count in range(min(wanted.wanted, 32) - 1, 0, -1):
-
-            def less(one: Subrequest, count: int = count) -> Subrequest:
-                return changed(one, count=count)
-
-            requests = (*claim.requests[:place], all_ways(request, less), *claim.requests[place + 1 :])
+            fewer = all_ways(request, partial(changed, count=count))
+            requests = (*claim.requests[:place], fewer, *claim.requests[place + 1 :])
             if _works(question, claims=(*before, changed(claim, requests=requests))):
                 return (f"ask for {count} in request {request.name}",)
     return ()
@@ -208,5 +195,4 @@ def _if_released(question: Question) -> tuple[str, ...]:
     """Return whether it would help if other claims gave back what they hold."""
     if not (question.used.devices or question.used.shared):
         return ()
-    released = InUse(frozenset(), frozenset(), {})
-    return ("wait until other claims release devices",) if _works(question, used=released) else ()
+    return ("wait until other claims release devices",) if _works(question, used=InUse()) else ()

@@ -1,7 +1,8 @@
 """Finds the fields of a KubeletConfiguration in a text, whatever they are wrapped in.
 
-`_WRAPPERS` says in one place which documents hold a kubelet's configuration, and where in them. What else is in a text
-is passed over, and named in one warning. A text that holds no field is an error: the defaults are nobody's intention.
+`configuration_wrappers.json` says in one place which documents hold a kubelet's configuration, and where in them. What
+else is in a text is passed over, and named in one warning. A text that holds no field is an error: the defaults are
+nobody's intention.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Any, Final, TypeAlias
 
 from alignup.errors import InputError, errors_in, warn
 from alignup.kubernetes.kubelet_flags import KubeletFlags, read_flags, words_in_text
-from alignup.kubernetes.versions import known_fields
+from alignup.kubernetes.versions import known_fields, read_table
 from alignup.records import Record, field
 from alignup.text.counting import some_of
 from alignup.text.documents import TEXT_LIMIT, read_documents
@@ -22,7 +24,6 @@ from alignup.text.known_keys import unknown_keys
 _KIND: Final = "KubeletConfiguration"
 _GET: Final = "`kubectl get --raw /api/v1/nodes/NODE/proxy/configz` prints the one that is in effect"
 _MOST_NESTED: Final = 4
-_SHOWN: Final = 6
 _OBJECT: Final = re.compile(r"^(?:kind|apiVersion):|^\s*[{\[]\s*[\"{]", re.MULTILINE)
 _DATA_URL: Final = re.compile(r"data:[^,;]*(?:;(?!base64)[^,;]*)*(;base64)?,(.*)", re.DOTALL)
 _MIME: Final = re.compile(r"\s*(?:MIME-Version|Content-Type):", re.IGNORECASE)
@@ -59,13 +60,11 @@ def configuration_fields(text: str | bytes, source: str) -> Mapping[str, Any]:
     with errors_in(source):
         _read_text(text, "", found, 0)
     if not found.fields and not found.flags:
-        raise InputError(
-            f"expected a {_KIND}, got {some_of(found.passed_over, _SHOWN) or 'nothing'} in {source}; {_GET}"
-        )
+        raise InputError(f"expected a {_KIND}, got {some_of(found.passed_over) or 'nothing'} in {source}; {_GET}")
     of_fields, of_flags = _different(found.fields), _different(found.flags)
     if of_fields > 1 or of_flags > 1:
         names = list(dict.fromkeys(name for name, _ in (*found.fields, *found.flags)))
-        raise InputError(f"expected one {_KIND}, got {some_of(names, _SHOWN)} in {source}; leave one of them in it")
+        raise InputError(f"expected one {_KIND}, got {some_of(names)} in {source}; leave one of them in it")
     fields: dict[str, Any] = {}
     for _, more in found.fields:
         fields |= more
@@ -74,7 +73,7 @@ def configuration_fields(text: str | bytes, source: str) -> Mapping[str, Any]:
         if flags.config and not of_fields:
             found.passed_over.append(f"{flags.config}, which the flags name as the configuration file")
     if found.passed_over:
-        warn(f"passed over in {source}: {some_of(found.passed_over, _SHOWN)}")
+        warn(f"passed over in {source}: {some_of(found.passed_over)}")
     return fields
 
 
@@ -124,18 +123,18 @@ def _read_document(document: Mapping[str, Any], name: str, found: _Found, depth:
     """Read a document, by its kind or by its keys."""
     kind = document.get("kind")
     kind = kind if isinstance(kind, str) and kind else ""
-    marker = next((key for key in _WRAPPERS if key[:1] == "." and key[1:] in document), "")
+    wrappers = _wrappers()
+    marker = next((key for key in wrappers if key[:1] == "." and key[1:] in document), "")
     wrapper = kind or marker
     called = name or _name_of(document, kind, index)
     if depth > _MOST_NESTED:
         found.passed_over.append(called)
-    elif wrapper in _WRAPPERS:
-        before = len(found.fields) + len(found.flags)
-        passed = len(found.passed_over)
-        for path, take in _WRAPPERS[wrapper]:
+    elif wrapper in wrappers:
+        before = len(found.fields) + len(found.flags) + len(found.passed_over)
+        for path, how in wrappers[wrapper].items():
             for label, value in _values_at(document, path.split(".") if path else [], called):
-                take(value, label, found, depth + 1)
-        if len(found.fields) + len(found.flags) == before and len(found.passed_over) == passed:
+                _TAKE[how](value, label, found, depth + 1)
+        if len(found.fields) + len(found.flags) + len(found.passed_over) == before:
             found.passed_over.append(called)
         elif not kind:
             found.passed_over += [repr(key) for key in document if key != wrapper[1:] and isinstance(key, str)]
@@ -161,7 +160,7 @@ def _strange(document: Mapping[str, Any]) -> str:
         return "a mapping with nothing in it"
     meant = next((nearest for _, nearest in unknown_keys(document, known_fields(_KIND)) if nearest), "")
     hint = f" (did you mean {meant}?)" if meant else ""
-    return f"a mapping of {some_of(list(map(repr, document)), _SHOWN)}, none of which is a field of it{hint}"
+    return f"a mapping of {some_of(list(map(repr, document)))}, none of which is a field of it{hint}"
 
 
 def _values_at(value: Any, path: list[str], name: str) -> Iterator[tuple[str, Any]]:
@@ -192,10 +191,10 @@ def _take_profile(value: Any, name: str, found: _Found, _: int) -> None:
     """Take what OpenShift's operator makes of a profile."""
     from alignup.kubernetes.performance_profile import kubelet_of_profile  # noqa: PLC0415  # seldom used
 
-    made = kubelet_of_profile(value, name)
-    found.fields.append((name, made.fields))
-    if made.left_out:
-        found.passed_over.append(f"{', '.join(made.left_out)} of {name}")
+    fields, left_out = kubelet_of_profile(value, name)
+    found.fields.append((name, fields))
+    if left_out:
+        found.passed_over.append(f"{', '.join(left_out)} of {name}")
 
 
 def _take_arguments(value: Any, name: str, found: _Found, _: int) -> None:
@@ -254,8 +253,7 @@ def _take_file(value: Any, name: str, found: _Found, depth: int) -> None:
 
 def _decoded(source: str, where: str) -> bytes | None:
     """Return the bytes in a data URL (RFC 2397); None: it is another URL."""
-    import binascii  # noqa: PLC0415  # as the next two, seldom used
-    from base64 import b64decode  # noqa: PLC0415
+    from base64 import b64decode  # noqa: PLC0415  # as the next, seldom used
     from urllib.parse import unquote_to_bytes  # noqa: PLC0415
 
     matched = _DATA_URL.fullmatch(source)
@@ -264,7 +262,7 @@ def _decoded(source: str, where: str) -> bytes | None:
     data = unquote_to_bytes(matched[2])
     try:
         return b64decode(data, validate=True) if matched[1] else data
-    except binascii.Error as error:
+    except ValueError as error:
         raise InputError(f"expected base64 in {where}: {error}") from error
 
 
@@ -280,48 +278,20 @@ def _inflated(data: bytes, where: str) -> bytes:
     return text
 
 
-_ROOT: Final = ""
-_WRAPPERS: Final[Mapping[str, tuple[tuple[str, _Take], ...]]] = {
-    _KIND: ((_ROOT, _take_fields),),
-    "List": (("items.+", _take_document),),
-    # of the API server
-    ".kubeletconfig": (("kubeletconfig", _take_fields),),
-    "ConfigMap": (("data.*", _take_text),),
-    # kubeadm, and Cluster API on top of it
-    "InitConfiguration": (("nodeRegistration.kubeletExtraArgs", _take_arguments),),
-    "JoinConfiguration": (("nodeRegistration.kubeletExtraArgs", _take_arguments),),
-    "KubeadmConfigTemplate": (
-        ("spec.template.spec.joinConfiguration.nodeRegistration.kubeletExtraArgs", _take_arguments),
-        ("spec.template.spec.files.*.content", _take_text),
-    ),
-    # OpenShift
-    "KubeletConfig": (("spec.kubeletConfig", _take_fields),),
-    "PerformanceProfile": ((_ROOT, _take_profile),),
-    "MachineConfig": (
-        ("spec.config.storage.files.+", _take_file),
-        ("spec.config.systemd.units.+.contents", _take_text),
-        ("spec.config.systemd.units.+.dropins.+.contents", _take_text),
-    ),
-    # RKE2, k3s, and Rancher, which provisions them
-    ".kubelet-arg": (("kubelet-arg", _take_arguments),),
-    # kind, kops and Rancher
-    "Cluster": (
-        ("kubeadmConfigPatches.*", _take_text),
-        ("nodes.*.kubeadmConfigPatches.*", _take_text),
-        ("spec.kubelet", _take_fields),
-        ("spec.rkeConfig.machineGlobalConfig.kubelet-arg", _take_arguments),
-        ("spec.rkeConfig.machineSelectorConfig.*.config.kubelet-arg", _take_arguments),
-    ),
-    "InstanceGroup": (("spec.kubelet", _take_fields),),
-    # Talos
-    ".machine": (("machine.kubelet.extraConfig", _take_fields), ("machine.kubelet.extraArgs", _take_arguments)),
-    # AWS: nodeadm, and Karpenter in its three generations
-    "NodeConfig": (("spec.kubelet.config", _take_fields), ("spec.kubelet.flags", _take_arguments)),
-    "EC2NodeClass": (("spec.kubelet", _take_fields), ("spec.userData", _take_text)),
-    "NodePool": (("spec.template.spec.kubelet", _take_fields),),
-    "Provisioner": (("spec.kubeletConfiguration", _take_fields),),
-    # GKE's node system configuration
-    ".kubeletConfig": (("kubeletConfig", _take_fields),),
+_TAKE: Final[Mapping[str, _Take]] = {
+    "arguments": _take_arguments,
+    "document": _take_document,
+    "fields": _take_fields,
+    "file": _take_file,
+    "profile": _take_profile,
+    "text": _take_text,
 }
-"""By the kind of a document, or after a stop by a key that one without a kind has: the places of what it holds, and how
-that is read."""
+
+
+@cache
+def _wrappers() -> Mapping[str, Mapping[str, str]]:
+    """Return the places of what documents hold, and how that is read (`_TAKE`).
+
+    By the kind of a document, or after a stop by a key that one without a kind has. The file has them by project.
+    """
+    return {kind: places for some in read_table("configuration_wrappers").values() for kind, places in some.items()}

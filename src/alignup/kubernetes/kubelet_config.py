@@ -170,12 +170,9 @@ class KubeletConfig(Record):
         topology_options = (wire.topology_manager_policy_options or {}) if policy != "none" else {}
         cpu_options = wire.cpu_manager_policy_options or {}
         memory_policy = _one_of(_MEMORY_POLICIES, wire.memory_manager_policy, "memoryManagerPolicy")
-        policy_options.check_available(
-            policy_options.TOPOLOGY_FAMILY, topology_options, release, gates, "topologyManagerPolicyOptions"
-        )
-        policy_options.check_available(
-            policy_options.CPU_FAMILY, cpu_options, release, gates, "cpuManagerPolicyOptions"
-        )
+        families = (policy_options.TOPOLOGY_FAMILY, topology_options), (policy_options.CPU_FAMILY, cpu_options)
+        for family, options in families:
+            policy_options.check_available(family, options, release, gates, f"{family.kind}ManagerPolicyOptions")
         reserve = _node_reserve(wire)
         scope = wire.topology_manager_scope
         scope = scope.lower() if scope in {"Pod", "Container"} and reading == DOCUMENTS else scope
@@ -315,20 +312,14 @@ def _node_reserve(wire: ConfigurationWire) -> NodeReserve:
     default = NodeReserve()
     eviction = default.eviction_memory
     if wire.eviction_hard is not None:
-        eviction = str(wire.eviction_hard.get("memory.available") or "")
-        _check_threshold(eviction)
+        eviction, where = str(wire.eviction_hard.get("memory.available") or ""), 'evictionHard["memory.available"]'
+        if not eviction.endswith("%"):
+            parse_quantity(eviction or 0, where)
+        elif not eviction[:-1].replace(".", "", 1).isdecimal():
+            raise ConfigError.at(where, "a quantity or a percentage", eviction)
     reserved = {resource: in_units(resource, amount) for resource, amount in amounts.items()}
     max_pods = default.max_pods if wire.max_pods is None else wire.max_pods
     return NodeReserve(reserved, eviction, max_pods, wire.pods_per_core or default.pods_per_core)
-
-
-def _check_threshold(text: str) -> None:
-    """Refuse a threshold of `memory.available` that is neither a quantity nor a percentage."""
-    where = 'evictionHard["memory.available"]'
-    if not text.endswith("%"):
-        parse_quantity(text or 0, where)
-    elif not text[:-1].replace(".", "", 1).isdecimal():
-        raise ConfigError.at(where, "a quantity or a percentage", text)
 
 
 def _reserved_memory(entries: Sequence[ReservedMemoryWire]) -> tuple[ReservedMemory, ...]:

@@ -1,6 +1,8 @@
 """Reads the flags of a kubelet that matter here, as words or in a text such as a systemd unit or a line of `ps`.
 
 A flag overrides the field of the configuration file (`cmd/kubelet/app/server.go`, kubeletConfigFlagPrecedence).
+`kubelet_flags.json` has the flags: the field that each sets, the form of its value (`_FORMS`), and what joins the
+values of one that comes several times.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import Any, Final
 
 from alignup.errors import InputError
 from alignup.kubernetes.policy_options import GO_BOOLEANS
+from alignup.kubernetes.versions import read_table
 from alignup.records import Record, field
 
 _MOST_DIGITS: Final = 9
@@ -50,8 +53,9 @@ def read_flags(words: Iterable[str]) -> KubeletFlags:
     Raises:
         InputError: a flag that matters has a value that no kubelet takes.
     """
-    flags = _values(words)
-    fields = {_FIELDS[name][0]: _FIELDS[name][1](value, name) for name, value in flags.items() if name in _FIELDS}
+    flags, known = _values(words), read_table("kubelet_flags")
+    told = [(name, value) for name, value in flags.items() if "field" in known[name]]
+    fields = {known[name]["field"]: _FORMS[known[name]["form"]](value, name) for name, value in told}
     gates = {name: _bool(value, name) for name, value in _map(flags["feature-gates"], "feature-gates").items()}
     return KubeletFlags(
         flags["config"], flags["config-dir"], flags["root-dir"], flags["hostname-override"], fields, gates
@@ -79,23 +83,19 @@ def words_in_text(text: str) -> list[str]:
 def _values(words: Iterable[str]) -> defaultdict[str, str]:
     """Return the values of flags that matter here; of one that comes twice, the last, or all of a map."""
     found: defaultdict[str, str] = defaultdict(str)
-    rest = iter(words)
+    rest, known = iter(words), read_table("kubelet_flags")
     for word in rest:
         if not word.startswith("-"):
             continue
         name, equals, value = word.lstrip("-").partition("=")
         name = name.replace("_", "-")
-        if name not in _KNOWN:
+        if name not in known:
             continue
         if not equals:
             value = next(rest, "")
-        separator = _JOINED.get(name)
+        separator = known[name].get("joined")
         found[name] = f"{found[name]}{separator}{value}" if separator and name in found else value
     return found
-
-
-def _words(value: str, _flag: str) -> str:
-    return value
 
 
 def _map(text: str, flag: str) -> dict[str, str]:
@@ -137,26 +137,10 @@ def _reserved_memory(text: str, flag: str) -> list[dict[str, Any]]:
     return found
 
 
-_FIELDS: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = {
-    "cpu-manager-policy": ("cpuManagerPolicy", _words),
-    "cpu-manager-policy-options": ("cpuManagerPolicyOptions", _map),
-    "reserved-cpus": ("reservedSystemCPUs", _words),
-    "memory-manager-policy": ("memoryManagerPolicy", _words),
-    "reserved-memory": ("reservedMemory", _reserved_memory),
-    "topology-manager-policy": ("topologyManagerPolicy", _words),
-    "topology-manager-policy-options": ("topologyManagerPolicyOptions", _map),
-    "topology-manager-scope": ("topologyManagerScope", _words),
-    "kube-reserved": ("kubeReserved", _map),
-    "system-reserved": ("systemReserved", _map),
-    "eviction-hard": ("evictionHard", _eviction),
-    "max-pods": ("maxPods", _number),
-    "pods-per-core": ("podsPerCore", _number),
+_FORMS: Final[Mapping[str, Callable[[str, str], Any]]] = {
+    "text": lambda text, _flag: text,
+    "map": _map,
+    "number": _number,
+    "eviction": _eviction,
+    "reservedMemory": _reserved_memory,
 }
-"""By flag, the field that it sets, and how its value is read."""
-_KNOWN: Final = frozenset({*_FIELDS, "config", "config-dir", "root-dir", "hostname-override", "feature-gates"})
-_JOINED: Final = {
-    "reserved-memory": ";",
-    **dict.fromkeys((name for name, (_, read) in _FIELDS.items() if read in {_map, _eviction}), ","),
-    "feature-gates": ",",
-}
-"""Flags that may come several times, and what separates their parts."""

@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError, warn
-from alignup.kubernetes.pod import ANY_NODE, NodeConstraints, Pod, PodClaim
+from alignup.kubernetes.pod import ANY_NODE, OS_LABEL, NodeConstraints, Pod, PodClaim
 from alignup.kubernetes.pod_requests import PodSource, RawRequests, is_device, is_hugepages, source_of
 from alignup.kubernetes.quantity import in_units, parse_quantity, whole_units
 
@@ -29,7 +29,6 @@ WORKLOADS: Final = {
 """The kinds of Kubernetes that make pods, and where they keep the template."""
 IGNORED_CLAIMS: Final = "the resource claims of pod"
 """The start of a warning; code that has the claims' objects suppresses it."""
-_OS_LABEL: Final = "kubernetes.io/os"
 _CRITICAL_CLASSES: Final = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
 """The priority of the classes that every cluster has."""
 _RESIZABLE: Final = ("cpu", "memory")
@@ -82,7 +81,7 @@ def read_pod(manifest: Mapping[str, Any], place: str = "", stored_qos: QOSClass 
     identity = {"uid": uid, "name": name, "namespace": namespace, "annotations": annotations}
     whole = None if spec.resources is None else RawRequests("", *_resources(spec.resources, f"{before}spec"))
     allocated = {} if wire.status is None else _allocated(wire.status, raw_init + raw_containers, before)
-    os_label = metadata.labels.get(_OS_LABEL, "") if metadata.labels else ""
+    os_label = metadata.labels.get(OS_LABEL, "") if metadata.labels else ""
     claims = _claims(spec, wire.status) if spec.resource_claims else ()
     constraints = _constraints(spec, os_label, claims, before)
     return PodSource(identity, raw_init, raw_containers, whole, allocated, constraints, stored_qos).pod()
@@ -281,17 +280,15 @@ def _quantities(amounts: Mapping[str, Any], where: str) -> dict[str, int]:
     parsed: dict[str, int] = {}
     for resource, value in amounts.items():
         parsed[resource] = amount = parse_quantity(value, where, resource)
+        expected = ""
         if amount < 0:
-            raise InputError.at(f'{where}["{resource}"]', "a quantity that is not negative", value)
-        if is_hugepages(resource):
-            _check_pages(resource, amount, f'{where}["{resource}"]', value)
+            expected = "a quantity that is not negative"
+        elif is_hugepages(resource):
+            size = parse_quantity(resource.partition("-")[2], f'{where}["{resource}"]')
+            if size <= 0 or size % 10**9 or whole_units(amount) * 10**9 % size:
+                expected = "a whole number of pages of the size in the resource's name"
         elif amount % 10**9 and is_device(resource):
-            raise InputError.at(f'{where}["{resource}"]', "a whole number of devices", value)
+            expected = "a whole number of devices"
+        if expected:
+            raise InputError.at(f'{where}["{resource}"]', expected, value)
     return parsed
-
-
-def _check_pages(resource: str, amount: int, where: str, value: object) -> None:
-    """Refuse an amount of pages that is not a whole number of them."""
-    size = parse_quantity(resource.partition("-")[2], where)
-    if size <= 0 or size % 10**9 or whole_units(amount) * 10**9 % size:
-        raise InputError.at(where, "a whole number of pages of the size in the resource's name", value)

@@ -11,6 +11,7 @@ from struct import pack, unpack
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.kubernetes.node_object import NodeObject
+from alignup.kubernetes.pod import OS_LABEL
 from alignup.kubernetes.pod_requests import CONFIG_SOURCE, MIRROR, is_device, is_pinned_memory, peak
 from alignup.kubernetes.qos import QOSClass
 from alignup.kubernetes.quantity import parse_quantity, whole_units
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 UNEXPECTED: Final = "UnexpectedAdmissionError"
 CRITICAL_PRIORITY: Final = 2_000_000_000
-_OS_LABEL: Final = "kubernetes.io/os"
 _OS: Final = "linux"
 _POD_LEVEL: Final = ("cpu", "memory")
 FIELD_NAME: Final = "metadata.name"
@@ -55,7 +55,7 @@ def node_limits(
     """
     node = node or NodeObject(knows_labels=False)
     known = {**_allocatable(machine, config), **devices, **node.allocatable}
-    return replace(node, allocatable=known, labels={_OS_LABEL: _OS, **node.labels})
+    return replace(node, allocatable=known, labels={OS_LABEL: _OS, **node.labels})
 
 
 def _allocatable(machine: Machine, config: KubeletConfig) -> dict[str, int]:
@@ -216,13 +216,10 @@ def _tolerates(tolerations: Iterable[Mapping[str, object]], taint: Mapping[str, 
 
 def _selects(pod: Pod, node: NodeObject) -> bool:
     """Return whether a pod's node selector and its required node affinity match the node."""
-    demands = pod.constraints
-    known = node.labels
-    if not all(
-        known.get(key) == value for key, value in demands.node_selector.items() if node.knows_labels or key in known
-    ):
+    wanted, terms = pod.constraints.node_selector, pod.constraints.node_affinity
+    known = [key for key in wanted if node.knows_labels or key in node.labels]
+    if any(node.labels.get(key) != wanted[key] for key in known):
         return False
-    terms = demands.node_affinity
     return terms is None or not node.knows_labels or any(_matches(term, node) for term in terms)
 
 

@@ -26,16 +26,17 @@ import msgspec
 from alignup.errors import InputError
 from alignup.kubernetes.quantity import parse_quantity, whole_units
 from alignup.machine.cpuset import CPUSet
-from alignup.records import Record
 from alignup.text.json_text import decode_json
 from alignup.text.typed import decode
 
 _SNIPPET: Final = "kubeletconfig.experimental"
 _NOT_FOLLOWED: Final = "kubeletconfig.prefer-align-cpus-by-uncorecache"
-_MEMORY: Final = "memory"
-_EVICTION: Final = "memory.available"
-_RESERVED_MEMORY: Final = "500Mi"
-_EVICTION_MEMORY: Final = "100Mi"
+_KEPT: Final = (
+    ("evictionHard", "memory.available", "100Mi"),
+    ("kubeReserved", "memory", "500Mi"),
+    ("systemReserved", "memory", "500Mi"),
+)
+"""By field and name what is kept of memory, unless the annotation says it."""
 _STATIC_MEMORY: Final = ("restricted", "single-numa-node")
 
 
@@ -67,17 +68,10 @@ class _Profile(msgspec.Struct):
     metadata: _Metadata | None = None
 
 
-class KubeletOfProfile(Record):
-    """What a profile says of the kubelet."""
+def kubelet_of_profile(profile: object, where: str) -> tuple[dict[str, Any], list[str]]:
+    """Return what a PerformanceProfile says of the kubelet: fields of its KubeletConfiguration, and what is left out.
 
-    fields: dict[str, Any]
-    """Those of the KubeletConfiguration."""
-    left_out: tuple[str, ...]
-    """The parts of the profile that do not matter to it, or that are not followed."""
-
-
-def kubelet_of_profile(profile: object, where: str) -> KubeletOfProfile:
-    """Return what a PerformanceProfile says of the kubelet.
+    Left out are the parts of the profile that do not matter to the kubelet, or that are not followed.
 
     Args:
         profile: the decoded object.
@@ -92,19 +86,17 @@ def kubelet_of_profile(profile: object, where: str) -> KubeletOfProfile:
     cpu, hints = wire.spec.cpu or _Cpu(), wire.spec.workload_hints or _Hints()
     policy = (wire.spec.numa and wire.spec.numa.topology_policy) or "best-effort"
     fields |= {"cpuManagerPolicy": "static", "topologyManagerPolicy": policy}
-    kept = [(fields.setdefault("evictionHard", {}), _EVICTION, _EVICTION_MEMORY)]
-    kept += [(fields.setdefault(name, {}), _MEMORY, _RESERVED_MEMORY) for name in ("kubeReserved", "systemReserved")]
-    amounts = [part.setdefault(name, default) for part, name, default in kept]
+    amounts = [fields.setdefault(part, {}).setdefault(name, default) for part, name, default in _KEPT]
     if cpu.reserved:
         shared = CPUSet.parse(cpu.shared if hints.mixed_cpus else "", f"spec.cpu.shared of {where}")
         fields["reservedSystemCPUs"] = str(CPUSet.parse(cpu.reserved, f"spec.cpu.reserved of {where}") | shared)
     if policy in _STATIC_MEMORY:
         fields["memoryManagerPolicy"] = "Static"
         total = sum(whole_units(parse_quantity(amount, where)) for amount in amounts)
-        fields.setdefault("reservedMemory", [{"numaNode": 0, "limits": {_MEMORY: str(total)}}])
+        fields.setdefault("reservedMemory", [{"numaNode": 0, "limits": {"memory": str(total)}}])
     if policy == "single-numa-node":
         fields.setdefault("cpuManagerPolicyOptions", {}).setdefault("full-pcpus-only", "true")
-    return KubeletOfProfile(fields, tuple(_left_out(profile, annotations)))
+    return fields, _left_out(profile, annotations)
 
 
 def _snippet(text: str | None, where: str) -> dict[str, Any]:

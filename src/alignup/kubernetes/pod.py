@@ -12,9 +12,10 @@ from alignup.kubernetes.qos import QOSClass
 from alignup.kubernetes.versions import PodLevel, PodReading
 from alignup.records import Record, field, replace
 
-__all__ = ["ANY_NODE", "POLICIES", "Container", "NodeConstraints", "Pod", "PodClaim", "PodReadings"]
+__all__ = ["ANY_NODE", "OS_LABEL", "POLICIES", "Container", "NodeConstraints", "Pod", "PodClaim", "PodReadings"]
 
 
+OS_LABEL: Final = "kubernetes.io/os"
 POLICIES: Final = "alignup.dev/policies"
 """The annotation of a pod by which its containers name policies of their own, or of a RuntimeClass with one for the
 containers of its pods; no kubelet reads it."""

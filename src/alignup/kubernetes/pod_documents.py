@@ -159,7 +159,7 @@ def _found(  # noqa: C901  # a kind of objects each
     kind = document.get("kind")
     if isinstance(kind, str) and kind.endswith("List") and "items" in document:
         items = document.get("items")
-        where = f"{place}.items" if place else "items"
+        where = _at(place, "items")
         if not isinstance(items, list):
             raise InputError.at(where, "a list of Pods", items)
         for index, item in enumerate(items):
@@ -171,7 +171,7 @@ def _found(  # noqa: C901  # a kind of objects each
     elif kind == "RuntimeClass" and POLICIES in _mapping(metadata := _mapping(document, "metadata"), "annotations"):
         classes[str(metadata.get("name"))] = str(_mapping(metadata, "annotations")[POLICIES])
     elif not isinstance(kind, str):
-        raise InputError.at(f"{place}.kind" if place else "kind", "a string", kind)
+        raise InputError.at(_at(place, "kind"), "a string", kind)
     else:
         templates = [] if kind in _WITHOUT_TEMPLATES else list(_templates(document, place, "", 1))
         if kind in WORKLOADS and not templates:
@@ -246,13 +246,12 @@ def _templates(value: object, place: str, name: str, count: int, level: int = 0)
         manifest = {"metadata": value.get("metadata"), "spec": {"containers": [container], **keys}}
         yield _Template(manifest, place, name, count)
         return
-    before = f"{place}." if place else ""
     own_count = count * _count(value, place)
     for key, part in value.items():
         if key in {"status", "metadata"} or not isinstance(key, str):
             continue
         told = _name_of(key) if place.endswith("ReplicaSpecs") or key.endswith("Template") else ""
-        yield from _templates(part, f"{before}{key}", told or name, own_count * _members(value, key), level + 1)
+        yield from _templates(part, _at(place, key), told or name, own_count * _members(value, key), level + 1)
 
 
 def _own_template(document: Mapping[str, Any], kind: str, place: str) -> _Template:
@@ -264,7 +263,7 @@ def _own_template(document: Mapping[str, Any], kind: str, place: str) -> _Templa
     template: object = document
     for step in WORKLOADS[kind]:
         template = template.get(step) if isinstance(template, Mapping) else None
-    where = ".".join(filter(None, (place, *WORKLOADS[kind])))
+    where = _at(place, ".".join(WORKLOADS[kind]))
     if not isinstance(template, Mapping):
         raise InputError.at(f"{where} of kind {kind}", "a Pod template", template)
     return _Template(template, where, "", 1)
@@ -294,8 +293,7 @@ def _count(value: Mapping[str, Any], place: str) -> int:
     found: dict[str, int] = {key: value[key] for key in _COUNTS if value.get(key) is not None}
     for key, number in found.items():
         if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= MOST_REPLICAS:
-            where = f"{place}.{key}" if place else key
-            raise InputError.at(where, f"a whole number of at most {MOST_REPLICAS}", number)
+            raise InputError.at(_at(place, key), f"a whole number of at most {MOST_REPLICAS}", number)
     if "parallelism" in found or "completions" in found:
         at_once = found.get("parallelism", 1)
         return min(at_once, found.get("completions", at_once))
@@ -312,35 +310,33 @@ def _made(document: Mapping[str, Any], template: _Template, kind: str, *, alone:
     if template.count > MOST_REPLICAS:
         raise InputError.at(template.place, f"at most {MOST_REPLICAS} pods of one template", template.count)
     _warn_of_keys(template.manifest, template.place, f"{kind} {_named(own)}")
-    pod = read_pod(manifest, template.place)
-    return PodDocument(
-        pod,
-        1 if kind == "DaemonSet" else template.count,
-        kind == "StatefulSet",
-        str(_mapping(template.manifest, "spec").get("nodeName") or ""),
-        runtime_class=str(_mapping(template.manifest, "spec").get("runtimeClassName") or ""),
-        is_generated=_is_generated(own),
-    )
+    count = 1 if kind == "DaemonSet" else template.count
+    is_generated = _is_generated(own)
+    found = pod_document(manifest, template.place)
+    return replace(found, count=count, is_numbered=kind == "StatefulSet", is_generated=is_generated)
 
 
 def _warn_of_keys(manifest: Mapping[str, Any], place: str, whose: str) -> None:
     """Warn of keys of a pod that Kubernetes does not know, with the known one that is probably meant."""
-    before = f"{place}." if place else ""
     spec = _mapping(manifest, "spec")
-    places = [(place, manifest, "Pod"), (f"{before}spec", spec, "spec")]
-    places.append((f"{before}spec.resources", _mapping(spec, "resources"), "resources"))
+    places = [(place, manifest, "Pod"), (_at(place, "spec"), spec, "spec")]
+    places.append((_at(place, "spec.resources"), _mapping(spec, "resources"), "resources"))
     for kind in ("initContainers", "containers"):
         listed = spec.get(kind)
         for index, container in enumerate(listed if isinstance(listed, list) else ()):
             if isinstance(container, Mapping):
-                where = f"{before}spec.{kind}[{index}]"
+                where = _at(place, f"spec.{kind}[{index}]")
                 places.append((where, container, "container"))
                 places.append((f"{where}.resources", _mapping(container, "resources"), "resources"))
     for where, mapping, kind in places:
         for key, meant in unknown_keys(mapping, known_fields(kind)):
             hint = f"; {meant!r} is meant" if meant else ""
-            at = f"{where}." if where else ""
-            warn(f"{whose}: the key {at}{key} is unknown and ignored{hint}")
+            warn(f"{whose}: the key {_at(where, key)} is unknown and ignored{hint}")
+
+
+def _at(place: str, key: str) -> str:
+    """Return the place of what is at a key in a place, which is empty for the top."""
+    return f"{place}.{key}" if place else key
 
 
 def _is_generated(metadata: Mapping[str, Any]) -> bool:

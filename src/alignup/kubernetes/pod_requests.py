@@ -17,6 +17,7 @@ from alignup.kubernetes.quantity import LARGEST, in_units, is_whole
 from alignup.kubernetes.versions import PodLevel, PodReading, StatusRequests
 from alignup.records import Record, field, replace
 
+_COMPUTE: Final = ("cpu", "memory")
 _HUGEPAGES: Final = "hugepages-"
 _NOTHING: Final[Mapping[str, Mapping[str, int]]] = MappingProxyType({})
 _NEWEST_READING: Final = PodReading()
@@ -171,35 +172,30 @@ def _level(source: PodSource, reading: PodReading) -> RawRequests | None:
     by_api_server = reading.pod_limits_defaulted_by_api_server
     if by_api_server and source.identity["annotations"].get(CONFIG_SOURCE) in _STATIC_SOURCES:
         return level
-    _fill_in_requests(level, source, by_api_server=by_api_server)
-    if by_api_server:
-        _fill_in_limits(level, source)
+    _fill_in(level, source, by_api_server=by_api_server)
     return level
 
 
-def _fill_in_requests(level: RawRequests, source: PodSource, *, by_api_server: bool) -> None:
+def _fill_in(level: RawRequests, source: PodSource, *, by_api_server: bool) -> None:
     """Fill in limits of hugepages, and requests: what the containers request, else the limit.
 
-    A pod without limits of its own gets requests by `by_api_server` only.
+    A pod without limits of its own gets requests by the API server only. That fills in limits too, where all containers
+    have one: their sum, or the pod's request if that is more.
     """
-    for resource, amount in peak(source.raw_init, source.raw_containers, lambda one: one.limits.items()).items():
+    limited = peak(source.raw_init, source.raw_containers, lambda one: one.limits.items())
+    for resource, amount in limited.items():
         if is_hugepages(resource) and resource not in level.requests:
             level.limits.setdefault(resource, amount)
     if not (level.limits or by_api_server):
         return
     requested = peak(source.raw_init, source.raw_containers, lambda one: one.requests.items())
-    for resource in ("cpu", "memory"):
+    for resource in _COMPUTE:
         if resource in requested:
             level.requests.setdefault(resource, requested[resource])
     for resource, amount in level.limits.items():
         level.requests.setdefault(resource, amount)
-
-
-def _fill_in_limits(level: RawRequests, source: PodSource) -> None:
-    """Fill in limits where all containers have one: their sum, or the pod's request if that is more."""
     everybody = [*source.raw_init, *source.raw_containers]
-    limited = peak(source.raw_init, source.raw_containers, lambda one: one.limits.items())
-    for resource, amount in level.requests.items():
+    for resource, amount in level.requests.items() if by_api_server else ():
         if all(resource in one.limits for one in everybody):
             level.limits.setdefault(resource, max(amount, limited[resource]))
 
@@ -230,13 +226,11 @@ def _container(raw: RawRequests, is_exclusive: bool, from_status: Mapping[str, i
     memory: tuple[tuple[str, int], ...] = ()
     fractional_memory = ""
     if is_exclusive:
-        asked = requests
-        if from_status is not None:
-            asked = {name: in_units(name, value) for name, value in from_status.items()}
+        exact = raw.requests if from_status is None else from_status
+        asked = requests if from_status is None else {name: in_units(name, value) for name, value in exact.items()}
         cpus, fraction = divmod(asked.get("cpu", 0), 1000)
         exclusive_cpus = 0 if fraction else cpus
         memory = tuple(sorted([item for item in asked.items() if is_pinned_memory(item[0])]))
-        exact = raw.requests if from_status is None else from_status
         fractional_memory = next((kind for kind, _ in memory if not is_whole(exact[kind])), "")
     return Container(
         name=raw.name,
@@ -257,6 +251,9 @@ def effective_request(
     """Return the effective request of the pod: exclusive CPUs, memory and devices.
 
     Each is what `peak` returns; of memory only the types that a container other than an init container asks for.
+
+    Raises:
+        InputError: one of them is beyond `LARGEST`, so that no kubelet can hold it.
     """
     if not init_containers and len(containers) == 1:
         only = containers[0]
@@ -264,7 +261,9 @@ def effective_request(
     cpus = peak(init_containers, containers, lambda one: (("cpu", _own_cpus(one)),))
     memory = peak(init_containers, containers, lambda one: one.memory)
     devices = peak(init_containers, containers, lambda one: one.devices)
-    _check_sums([*cpus.items(), *memory.items(), *devices.items()])
+    for resource, amount in [*cpus.items(), *memory.items(), *devices.items()]:
+        if amount > LARGEST:
+            raise InputError.at("spec", f"{resource} of all containers to add up to at most {LARGEST}", amount)
     # the memory manager forgets what only init containers ask for
     kept = {resource for one in containers for resource, _ in one.memory}
     pinned = tuple(sorted([item for item in memory.items() if item[0] in kept]))
@@ -303,20 +302,6 @@ def peak(
     for resource, amount in running.items():
         largest[resource] = max(amount, largest.get(resource, 0))
     return largest
-
-
-def _check_sums(amounts: Iterable[tuple[str, int]]) -> None:
-    """Refuse sums that no kubelet can hold.
-
-    Raises:
-        InputError: one of them is beyond `LARGEST`.
-    """
-    for resource, amount in amounts:
-        if amount > LARGEST:
-            raise InputError.at("spec", f"{resource} of all containers to add up to at most {LARGEST}", amount)
-
-
-_COMPUTE: Final = ("cpu", "memory")
 
 
 def why_shared(pod: Pod, container: Container) -> str:

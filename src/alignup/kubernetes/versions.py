@@ -30,9 +30,8 @@ class KubeletVersion(NamedTuple):
 
 
 _HERE: Final = os.path.dirname(__file__)  # noqa: PTH120  # pathlib is slow to import, as json is
-_RELEASES: Final = f"{_HERE}/releases"
 KNOWN_VERSIONS: Final = tuple(
-    sorted(KubeletVersion(int(name[2:-5])) for name in os.listdir(_RELEASES) if name.endswith(".json"))  # noqa: PTH208
+    sorted(KubeletVersion(int(name[2:-5])) for name in os.listdir(f"{_HERE}/releases") if name.endswith(".json"))  # noqa: PTH208
 )
 OLDEST: Final = KNOWN_VERSIONS[0]
 NEWEST: Final = KNOWN_VERSIONS[-1]
@@ -52,8 +51,6 @@ class GateStage(Record):
 class Release(Record):
     """What is known of a release."""
 
-    source: str
-    """The patch that it was read from."""
     rules: frozenset[str]
     """The names of the rules that hold, see `docs/versions.md`."""
     faults: frozenset[str]
@@ -73,9 +70,8 @@ class Release(Record):
 @cache
 def release_of(version: KubeletVersion) -> Release:
     """Return what is known of a release, one of `KNOWN_VERSIONS`."""
-    data = _read_json(f"{_RELEASES}/{version}.json")
+    data = read_table(f"releases/{version}")
     return Release(
-        source=data["source"],
         rules=frozenset(data["rules"]),
         faults=frozenset(data["faults"]),
         checkpoints={name: tuple(versions) for name, versions in data["checkpoints"].items()},
@@ -89,13 +85,15 @@ def release_of(version: KubeletVersion) -> Release:
 @cache
 def known_fields(kind: str) -> frozenset[str]:
     """Return the fields of a `KubeletConfiguration` (v1beta1), a `Pod`, its `spec`, a `container`, or `resources`."""
-    return frozenset(_read_json(f"{_HERE}/known_fields.json")[kind])
+    return frozenset(read_table("known_fields")[kind])
 
 
-def _read_json(path: str) -> Any:
+@cache
+def read_table(name: str) -> Any:
+    """Return a table of this package, by the name of its file without `.json`."""
     import msgspec  # noqa: PLC0415  # slow to import
 
-    with open(path, encoding="utf-8") as file:  # noqa: PTH123  # as above
+    with open(f"{_HERE}/{name}.json", encoding="utf-8") as file:  # noqa: PTH123  # as above
         return msgspec.json.decode(file.read())
 
 

@@ -35,7 +35,6 @@ _MAX_UNPACKED: Final = 2 << 30
 _MOST_KEPT: Final = 64 << 20
 _MOST_NESTED: Final = 32 << 20
 _NESTED: Final = re.compile(r"\.(?:tar\.[gx]z|tar|tgz|zip)$")
-_SHOWN: Final = 6
 _MOST_EXTENSION: Final = 1 << 10
 """Bytes of an extended header, which has a path that is long."""
 _LONG_NUMBER: Final = re.compile(rb"\d{21}")
@@ -238,7 +237,7 @@ def _of_one_node(nodes: dict[str, Archive], node_name: str | None) -> Archive:
         near = re.compile(rf"(?:^|/)(?:{name}\.|sosreport-{name}(?:\.[^/]*?)?-(?:\d+-)?\d{{4}}-\d\d-\d\d-)")
         chosen = [root for root in found if node_name in root.split("/")] or [one for one in found if near.search(one)]
     if len(chosen) > 1 or (found and not chosen):
-        names = some_of([root.rstrip("/") or "its top" for root in found], _SHOWN)
+        names = some_of([root.rstrip("/") or "its top" for root in found])
         raise InputError(f"expected the files of one node, got those of {names}; --node-name NAME chooses one")
     read = Archive({}, {}, chosen[0].rstrip("/").rpartition("/")[2] if chosen else "")
     for root in ordered if chosen else ():

@@ -8,33 +8,31 @@ nobody has.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from typing import Final, TypeVar
+from typing import Final
 
 from alignup.machine.loaded import LoadedMachine
-from alignup.machine.machine import Machine, machine_from_dict
+from alignup.machine.machine import machine_from_dict
 
 _SUFFIX: Final = ".json"
 # importlib.resources and pathlib take longer to import than everything here takes
 _FOLDER: Final = os.path.join(os.path.dirname(__file__), "catalog_data")  # noqa: PTH118, PTH120
-_T = TypeVar("_T")
 
 
-class _ByName(Mapping[str, _T]):
-    """Things by name, each made when it is looked up."""
+class _Catalog(Mapping[str, LoadedMachine]):
+    """Machines by name, each read when it is looked up."""
 
-    def __init__(self, names: Iterable[str], make: Callable[[str], _T]) -> None:
+    def __init__(self, names: Iterable[str]) -> None:
         self._names = tuple(names)
-        self._make = make
 
     def __repr__(self) -> str:
         return f"<catalog of machines: {', '.join(self)}>"
 
-    def __getitem__(self, name: str) -> _T:
+    def __getitem__(self, name: str) -> LoadedMachine:
         if name not in self._names:
             raise KeyError(name)
-        return self._make(name)
+        return _read_entry(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -58,9 +56,4 @@ def _read_entry(name: str) -> LoadedMachine:
 def catalog_entries() -> Mapping[str, LoadedMachine]:
     """Return the catalog, sorted by name; to look up a name that is not there is a `KeyError`."""
     files = sorted(os.listdir(_FOLDER))  # noqa: PTH208  # see `_FOLDER`
-    return _ByName((name.removesuffix(_SUFFIX) for name in files if name.endswith(_SUFFIX)), _read_entry)
-
-
-def catalog_machines() -> Mapping[str, Machine]:
-    """Return the machines of the catalog by name; each is read when it is looked up."""
-    return _ByName(catalog_entries(), lambda name: catalog_entries()[name].machine)
+    return _Catalog(name.removesuffix(_SUFFIX) for name in files if name.endswith(_SUFFIX))

@@ -9,7 +9,7 @@ closest nodes with CPUs. The kubelet has no such option: it takes the nodes that
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence  # as above
+from collections.abc import Iterable, Mapping, Sequence
 
 from alignup.errors import InputError, warn
 from alignup.records import Record, replace
@@ -17,7 +17,6 @@ from alignup.text.counting import some_of
 
 TYPE_CHECKING = False  # `typing` is slow to import
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from typing import Any
 
     from alignup.machine.machine import Machine

@@ -13,8 +13,8 @@ import reprlib
 from collections.abc import Callable, Iterable, Mapping  # as above
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from alignup.errors import InputError
-from alignup.machine.device_inventory import decode_inventory
+from alignup.errors import InputError, system_reason
+from alignup.machine.device_inventory import decode_inventory, near_cpu_nodes
 from alignup.machine.loaded import LoadedMachine
 from alignup.machine.machine import Machine, machine_from_dict
 from alignup.records import replace
@@ -105,7 +105,7 @@ def _load_file(path: Path, source: str, node_name: str | None) -> LoadedMachine:
             data = file.read(_MAX_FILE + 1)
             size = os.fstat(file.fileno()).st_size
     except OSError as error:
-        raise InputError(f"cannot read the machine at {source}: {(error.strerror or str(error)).lower()}") from error
+        raise InputError(f"cannot read the machine at {source}: {system_reason(error)}") from error
     from alignup.machine.archive import is_archive  # noqa: PLC0415  # see the module
 
     if is_archive(data[:_HEAD]):
@@ -121,8 +121,7 @@ def _load_file(path: Path, source: str, node_name: str | None) -> LoadedMachine:
         return _load_json(text, source)
     from alignup.machine.pasted.read import read_pasted  # noqa: PLC0415  # see the module
 
-    pasted = read_pasted(text.decode("utf-8", "replace"), source)
-    return LoadedMachine(pasted.machine, pasted.devices)
+    return read_pasted(text.decode("utf-8", "replace"), source)
 
 
 def _load_json(text: bytes, source: str) -> LoadedMachine:
@@ -233,8 +232,6 @@ def load_with_devices(
     if nvidia != "never":
         loaded = _with_gpus(loaded, nvidia, tell)
     if near_cpus and loaded.devices:
-        from alignup.machine.device_inventory import near_cpu_nodes  # noqa: PLC0415  # seldom used
-
         loaded = replace(loaded, devices=near_cpu_nodes(machine, loaded.devices))
     return loaded
 

@@ -7,6 +7,7 @@ bit i is position i, `machine.numa_nodes[i]`.
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
 
 from alignup.errors import InputError
@@ -137,11 +138,10 @@ class Machine(Record):
     @property
     def memory_by_type(self) -> dict[str, int]:
         """Bytes of `memory` and of `hugepages-<size>` in all NUMA nodes."""
-        found: dict[str, int] = {}
+        found: Counter[str] = Counter()
         for node in self.numa_nodes:
-            for kind, size in node.memory_by_type.items():
-                found[kind] = found.get(kind, 0) + size
-        return found
+            found.update(node.memory_by_type)
+        return dict(found)
 
     def disjoint(self) -> Machine:
         """Return this machine with every CPU in one NUMA node only: the first of those that list it.

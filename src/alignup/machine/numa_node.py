@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from itertools import count
 
 from alignup.errors import InputError
 from alignup.machine.bits import bit_numbers, bit_set
@@ -122,6 +123,12 @@ class PciDevice(Record):
     """The GB/s of its link as it runs now, in one direction; None: not known."""
 
 
+def pci_place(address: str) -> tuple[int, str]:
+    """Return what two spellings of a PCI address share, and what sorts domains of four digits before longer ones."""
+    domain, _, rest = address.lower().partition(":")
+    return int(domain, 16), rest
+
+
 def cores_within(cores: Iterable[Core], cpus: int) -> tuple[Core, ...]:
     """Return the cores that have CPUs in the bit set `cpus`, cut to those CPUs, by first CPU."""
     return tuple(sorted((core.within(cpus) for core in cores if core.bits & cpus), key=lambda core: core.cpus[0]))
@@ -162,11 +169,8 @@ def number_groups(groups: Iterable[tuple[int | None, int]]) -> dict[int, int]:
             nameless.append(group)
         else:
             numbered[number] = group
-    free = 0
-    for group in nameless:
-        while free in numbered:
-            free += 1
-        numbered[free] = group
+    free = (number for number in count() if number not in numbered)
+    numbered.update(zip(free, nameless, strict=False))
     return numbered
 
 

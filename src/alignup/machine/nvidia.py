@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError, needs_extra
 from alignup.machine.device_inventory import Device
-from alignup.records import Record
+from alignup.machine.loaded import LoadedMachine
+from alignup.machine.numa_node import pci_place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from alignup.machine.machine import Machine
     from alignup.machine.numa_node import PciDevice
@@ -25,15 +26,6 @@ _VENDOR: Final = "10de"
 """NVIDIA's number as a vendor of PCI devices."""
 DISPLAY_CLASS: Final = "03"
 """The first digits of the PCI classes of GPUs; NVIDIA's switches, sound and network devices have others."""
-
-
-class GpuInventory(Record):
-    """The GPUs of a machine, by resource."""
-
-    devices: Mapping[str, tuple[Device, ...]]
-    """With the UUID as id, in the driver's order."""
-    preferred_sets: Mapping[str, tuple[tuple[str, ...], ...]]
-    """Pairs of UUIDs that NVLink joins: those with the most links first."""
 
 
 def has_gpus(machine: Machine) -> bool:
@@ -46,8 +38,10 @@ def is_gpu(device: PciDevice) -> bool:
     return device.vendor == _VENDOR and device.class_.startswith(DISPLAY_CLASS)
 
 
-def read_gpus(machine: Machine, *, nvml: Any = None) -> GpuInventory:
-    """Return the machine's NVIDIA GPUs.
+def read_gpus(machine: Machine, *, nvml: Any = None) -> LoadedMachine:
+    """Return the machine with its NVIDIA GPUs only: ids are UUIDs, in the driver's order.
+
+    Preferred sets are the pairs that NVLink joins, those with the most links first.
 
     A GPU's node is the one that the driver names; where it names none, the one that sysfs has for its PCI
     address. On machines whose GPUs are NUMA nodes of their own (GB200) that node has no CPUs: see
@@ -65,19 +59,19 @@ def read_gpus(machine: Machine, *, nvml: Any = None) -> GpuInventory:
             handles = [library.nvmlDeviceGetHandleByIndex(index) for index in range(library.nvmlDeviceGetCount())]
             uuids = [_text(library.nvmlDeviceGetUUID(handle)) for handle in handles]
             # the driver writes domains with eight digits, sysfs with four or more
-            buses = [_address(_text(library.nvmlDeviceGetPciInfo(handle).busId)) for handle in handles]
+            buses = [pci_place(_text(library.nvmlDeviceGetPciInfo(handle).busId)) for handle in handles]
             named = [_driver_node(library, handle) for handle in handles]
             pairs = _nvlink_pairs(library, handles, buses, uuids)
         except library.NVMLError as error:
             raise InputError(f"NVIDIA's driver cannot describe its GPUs: {error}") from error
-    known = {_address(device.address): device for device in machine.pci_devices}
+    known = {pci_place(device.address): device for device in machine.pci_devices}
     devices = []
     for uuid, node, bus in zip(uuids, named, buses, strict=True):
         there = known.get(bus)
         candidates = (node, None if there is None else there.numa_node)
         near = next(((one,) for one in candidates if one in machine.numa_node_ids), None)
         devices.append(Device(uuid, near, pci="" if there is None else there.address))
-    return GpuInventory({GPU_RESOURCE: tuple(devices)}, {GPU_RESOURCE: pairs} if pairs else {})
+    return LoadedMachine(machine, {GPU_RESOURCE: tuple(devices)}, {GPU_RESOURCE: pairs} if pairs else {})
 
 
 @contextmanager
@@ -109,12 +103,6 @@ def _driver_node(library: Any, handle: Any) -> int | None:
     return None
 
 
-def _address(text: str) -> tuple[int, str]:
-    """Return a PCI address in a form that is equal however many digits its domain is written with."""
-    domain, _, rest = text.lower().partition(":")
-    return int(domain, 16), rest
-
-
 def _nvlink_pairs(
     library: Any, handles: list[Any], buses: list[tuple[int, str]], uuids: list[str]
 ) -> tuple[tuple[str, ...], ...]:
@@ -138,7 +126,7 @@ def _remote_addresses(library: Any, handle: Any) -> list[tuple[int, str]]:
         # this GPU may have no such link, or the driver not know its other end
         with suppress(library.NVMLError):
             if library.nvmlDeviceGetNvLinkState(handle, link):
-                found.append(_address(_text(library.nvmlDeviceGetNvLinkRemotePciInfo(handle, link).busId)))
+                found.append(pci_place(_text(library.nvmlDeviceGetNvLinkRemotePciInfo(handle, link).busId)))
     return found
 
 

@@ -50,7 +50,6 @@ class _Frame(Record):
 class _Film(Record, frozen=False):
     """What has been drawn so far of one scenario."""
 
-    number: int
     node: Node
     places: Mapping[Key, Box]
     layers: list[Layer] = field(default_factory=list)
@@ -120,7 +119,7 @@ def timeline(
     """
     node = Node.from_dict(scenario, kubelet_version=kubelet_version)
     boxes = lay_out(node.machine, node.inventory)
-    film = _Film(number, node, places_of(boxes))
+    film = _Film(node, places_of(boxes))
     film.layers.append(reserved_layer(film.places, holdings_of(node).reserved_cpus))
     frames = list(_frames(film, steps[:MOST_STEPS]))
     title = str(scenario.get("name") or f"scenario {number}")

@@ -29,7 +29,7 @@ def named(noun: str, ids: Iterable[object], between: str = "+") -> str:
     return f"{noun}{'' if len(words) == 1 else 's'} {between.join(words)}"
 
 
-def some_of(names: Sequence[str], most: int) -> str:
+def some_of(names: Sequence[str], most: int = 6) -> str:
     """Return the first of some names, and how many more there are.
 
     >>> some_of(["a", "b", "c"], 2)

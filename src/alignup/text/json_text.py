@@ -128,31 +128,26 @@ _INK: Final = r"\S[^\n]*"
 def numbered_lines(lines: str | bytes | Iterable[str | bytes], source: str) -> Iterator[tuple[str, str | bytes]]:
     """Yield each line that is not blank, without white space around it, and before it its place: `source:number`.
 
+    A line of a text ends at a newline only; U+2028, for one, may be in a JSON string. Not each blank line is looked at:
+    there may be millions.
+
     Args:
         lines: a text, or its lines, with or without their ends.
         source: the name of the text in errors.
     """
-    if isinstance(lines, str | bytes):
-        yield from _lines_of_text(lines, source)
+    if not isinstance(lines, str | bytes):
+        for number, line in enumerate(lines, 1):
+            if stripped := line.strip():
+                yield f"{source}:{number}", stripped
         return
-    for number, line in enumerate(lines, 1):
-        if stripped := line.strip():
-            yield f"{source}:{number}", stripped
-
-
-def _lines_of_text(text: str | bytes, source: str) -> Iterator[tuple[str, str | bytes]]:
-    """Yield the lines of a text as `numbered_lines` does, without a look at each blank one: there may be millions.
-
-    A line ends at a newline only; U+2028, for one, may be in a JSON string.
-    """
     # two calls and not one, since the type of the pattern is that of the text
-    found = re.finditer(_INK, text) if isinstance(text, str) else re.finditer(_INK.encode(), text)
-    newline = "\n" if isinstance(text, str) else b"\n"
+    found = re.finditer(_INK, lines) if isinstance(lines, str) else re.finditer(_INK.encode(), lines)
+    newline = "\n" if isinstance(lines, str) else b"\n"
     number, counted = 1, 0
-    for line in found:
-        number += text.count(newline, counted, line.start())  # type: ignore[arg-type]  # of one type
-        counted = line.start()
-        yield f"{source}:{number}", line[0].strip()
+    for ink in found:
+        number += lines.count(newline, counted, ink.start())  # type: ignore[arg-type]  # of one type
+        counted = ink.start()
+        yield f"{source}:{number}", ink[0].strip()
 
 
 def without_depths(text: bytes, levels: int) -> bytes:

@@ -38,6 +38,10 @@ _NUMBER_LIMIT: Final = 64
 """Characters that a number may have; reading longer ones takes time that grows faster than they do."""
 
 
+def _refusal(problem: str, node: Node) -> ConstructorError:
+    return ConstructorError(None, None, problem, node.start_mark)
+
+
 class _Loader(_SafeLoader):
     """PyYAML's safe loader, without dates (Kubernetes has none), and with bounds where it has none."""
 
@@ -79,19 +83,18 @@ class _Loader(_SafeLoader):
                 continue
             if isinstance(key, ScalarNode):
                 if key.value in seen:
-                    problem = f"found the key {key.value[:40]!r} a second time"
-                    raise ConstructorError(None, None, problem, key.start_mark)
+                    raise _refusal(f"found the key {key.value[:40]!r} a second time", key)
                 seen.add(key.value)
             own.append((key, value))
         node.value = own
         merged: list[tuple[Node, Node]] = []
         for source in reversed(sources):
             if not isinstance(source, MappingNode):
-                raise ConstructorError(None, None, "found a merge of something else than a mapping", source.start_mark)
+                raise _refusal("found a merge of something else than a mapping", source)
             self.flatten_mapping(source)
             self.merged_left -= len(source.value) + 1
             if self.merged_left < 0:
-                raise ConstructorError(None, None, "found more merged entries than are read", node.start_mark)
+                raise _refusal("found more merged entries than are read", node)
             merged.extend(source.value)
         node.value = merged + own
         self.flattened[id(node)] = True
@@ -99,31 +102,29 @@ class _Loader(_SafeLoader):
     def construct_number(self, node: ScalarNode) -> int | float:
         """Return the number of a scalar that looks like one."""
         if len(node.value) > _NUMBER_LIMIT:
-            raise ConstructorError(None, None, "found a number of more digits than are read", node.start_mark)
+            raise _refusal("found a number of more digits than are read", node)
         is_int = node.tag.endswith(":int")
         try:
             return self.construct_yaml_int(node) if is_int else self.construct_yaml_float(node)
         except (ValueError, IndexError):
-            problem = f"found no number in {node.value!r}"
-            raise ConstructorError(None, None, problem, node.start_mark) from None
+            raise _refusal(f"found no number in {node.value!r}", node) from None
 
     def construct_bool(self, node: ScalarNode) -> bool:
         """Return the truth value of a scalar that looks like one, or is said to be one by a tag."""
         try:
             return bool(self.construct_yaml_bool(node))
         except KeyError:
-            problem = f"found neither true nor false in {node.value[:_NUMBER_LIMIT]!r}"
-            raise ConstructorError(None, None, problem, node.start_mark) from None
+            raise _refusal(f"found neither true nor false in {node.value[:_NUMBER_LIMIT]!r}", node) from None
 
     def construct_date(self, node: ScalarNode) -> NoReturn:
         """Refuse a value that a tag makes a date."""
-        raise ConstructorError(None, None, "found a date, which Kubernetes has none of", node.start_mark)
+        raise _refusal("found a date, which Kubernetes has none of", node)
 
     def construct_mapping(self, node: MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         try:
             return super().construct_mapping(node, deep)
         except TypeError:
-            raise ConstructorError(None, None, "found a key that is not a scalar", node.start_mark) from None
+            raise _refusal("found a key that is not a scalar", node) from None
 
 
 _Loader.yaml_implicit_resolvers = {

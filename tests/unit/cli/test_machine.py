@@ -13,7 +13,7 @@ import pytest
 import kernel_trees
 from alignup import read_machine
 from alignup.cli.machine import runs_of_alike, show_machine
-from alignup.machine.catalog import catalog_entries, catalog_machines
+from alignup.machine.catalog import catalog_entries
 from alignup.machine.loaded import LoadedMachine
 from alignup.machine.machine import Core, Machine, NumaNode, summary
 from kernel_trees import pci, server
@@ -38,7 +38,7 @@ def words(text: str) -> str:
     return " ".join(text.split())
 
 
-@pytest.mark.parametrize("name", sorted(catalog_machines()))
+@pytest.mark.parametrize("name", sorted(catalog_entries()))
 @pytest.mark.parametrize("width", [80, 120])
 def test_catalog_machines_fit_the_terminal(alignup, monkeypatch, name: str, width: int) -> None:
     """No line of a table is wider than the terminal, and no CPU is missing."""

@@ -19,6 +19,8 @@ from hypothesis import strategies as st
 from alignup.errors import AlignupWarning, InputError
 from alignup.kubernetes.config_documents import configuration_fields
 from alignup.kubernetes.kubelet_config import load_config
+from alignup.kubernetes.kubelet_flags import read_flags
+from alignup.kubernetes.versions import known_fields, read_table
 
 FORMATS = Path(__file__).parents[2] / "reports" / "k8s" / "00-formats"
 ALIGNED = {"cpuManagerPolicy": "static", "topologyManagerPolicy": "single-numa-node", "reservedSystemCPUs": "0"}
@@ -424,3 +426,36 @@ def test_the_reports_files(name, policy):
     """Static CPUs are in all of them."""
     config = load_config((FORMATS / name).read_bytes(), name)
     assert (config.cpu_manager_policy, config.topology_manager_policy) == ("static", policy)
+
+
+VALUES = {
+    "text": "x",
+    "map": "cpu=1",
+    "number": "7",
+    "eviction": "memory.available<1Gi",
+    "reservedMemory": "0:memory=1Gi",
+}
+
+
+@pytest.mark.parametrize(("flag", "told"), [one for one in read_table("kubelet_flags").items() if "field" in one[1]])
+def test_every_flag_of_the_table_sets_a_field_that_a_kubelet_has(flag, told):
+    fields = read_flags([f"--{flag}={VALUES[told['form']]}"]).fields
+
+    assert fields.keys() == {told["field"]} <= known_fields("KubeletConfiguration")
+    assert all(fields.values())
+
+
+KINDS = [one for some in read_table("configuration_wrappers").values() for one in some.items()]
+PLACES = [(kind, path) for kind, places in KINDS for path in places if kind != "KubeletConfiguration"]
+
+
+@pytest.mark.parametrize(("kind", "path"), PLACES)
+def test_every_place_of_the_table_is_read_in_a_way_that_there_is(kind, path):
+    """Where a number lies at the place, nothing is found."""
+    value = 3
+    for step in reversed(path.split(".") if path else ()):
+        value = [value] if step in {"*", "+"} else {step: value}
+    document = {} if kind.startswith(".") else {"kind": kind}
+
+    with pytest.raises(InputError, match=r"^expected"):
+        configuration_fields(json.dumps(document | (value if path else {"spec": 3})), "f")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from alignup import read_machine
 from alignup.errors import InputError
-from alignup.machine.catalog import catalog_machines
+from alignup.machine.catalog import catalog_entries
 from alignup.machine.machine import Core, HugePages, Machine, NumaNode, PciDevice
 
 GI = 1 << 30
@@ -235,4 +235,4 @@ def test_a_core_is_its_cpus_or_their_bit_set():
 
 def test_a_machine_prints_in_one_short_line() -> None:
     assert repr(read_machine("align-up-article")).startswith("<Machine of 2 NUMA nodes, 8 CPUs, ")
-    assert "xeon-2s" in repr(catalog_machines())
+    assert "xeon-2s" in repr(catalog_entries())

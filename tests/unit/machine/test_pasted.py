@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alignup.errors import AlignupWarning, InputError
-from alignup.machine.catalog import catalog_machines
+from alignup.machine.catalog import catalog_entries
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.load import load_machine
 from alignup.machine.pasted.read import read_pasted
@@ -21,7 +21,7 @@ from alignup.node import Node
 from kernel_trees import server, write
 
 FORMATS = Path(__file__).parents[2] / "reports" / "k8s" / "00-formats"
-MACHINES = catalog_machines()
+MACHINES = {name: one.machine for name, one in catalog_entries().items()}
 QUIET = pytest.mark.filterwarnings("ignore:(not known from|assumed, since):alignup.errors.AlignupWarning")
 
 

@@ -26,7 +26,7 @@ def asked(monkeypatch):
 
     def read_gpus(machine):
         calls.append(machine)
-        return nvidia.GpuInventory({GPU: DRIVER}, {GPU: (("GPU-1",),)})
+        return LoadedMachine(machine, {GPU: DRIVER}, {GPU: (("GPU-1",),)})
 
     monkeypatch.setattr(nvidia, "read_gpus", read_gpus)
     return calls

@@ -9,11 +9,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Final, TypeVar
 
-from alignup.errors import InputError
+from alignup.errors import InputError, warn
 from alignup.machine.bits import bit_numbers, union
 from alignup.machine.cpuset import CPUSet
+from alignup.machine.device_inventory import Device
+from alignup.machine.loaded import LoadedMachine
 from alignup.machine.machine import Machine
 from alignup.machine.numa_node import NumaNode, PciDevice, cores_within, make_cores
+from alignup.machine.nvidia import GPU_RESOURCE
 from alignup.records import Record
 from alignup.text.counting import some_of
 
@@ -57,23 +60,14 @@ class Facts(Record):
     pci_devices: tuple[PciDevice, ...] | None = None
 
 
-class Reading(Record):
-    """A machine of several texts."""
+def machine_of_facts(told: Mapping[str, Facts], source: str) -> LoadedMachine | None:
+    """Return the machine that some texts describe, and its GPUs; None: they tell no CPUs.
 
-    machine: Machine
-    gpus: tuple[Gpu, ...]
-    """With the NUMA nodes that they are near, as far as they are known."""
-    assumed: tuple[str, ...]
-    """What was assumed because no text tells it, as clauses of a sentence."""
-    unknown: tuple[str, ...]
-    """What no text tells, and nothing was assumed of."""
-
-
-def machine_of_facts(told: Mapping[str, Facts]) -> Reading | None:
-    """Return the machine that some texts describe; None: they tell no CPUs.
+    What was assumed because no text tells it is warned of, as is what is not known.
 
     Args:
         told: by the name of each text what it tells; where several tell the same, the first counts.
+        source: where the texts are, in warnings.
 
     Raises:
         InputError: two texts disagree on the CPUs of NUMA nodes, so that they are of different machines.
@@ -111,7 +105,11 @@ def machine_of_facts(told: Mapping[str, Facts]) -> Reading | None:
         pci_devices=facts.pci_devices or (),
         unassigned_cores=cores_within(made, online & ~union(nodes.values())),
     )
-    return Reading(machine, tuple(_placed(facts.gpus or (), nodes)), tuple(assumed), tuple(_unknown(facts, ids)))
+    if assumed:
+        warn(f"assumed, since nothing in {source} tells it: {'; '.join(assumed)}; `lscpu -e` does")
+    warn(f"not known from {source}: {', '.join(_unknown(facts, ids))}; `lscpu -e; numactl -H` tells more")
+    gpus = tuple(_placed(facts.gpus or (), nodes))
+    return LoadedMachine(machine, {GPU_RESOURCE: gpus} if gpus else {})
 
 
 def _first(values: Iterable[_T | None]) -> _T | None:
@@ -187,11 +185,12 @@ def _row(facts: Facts, numa_id: int, ids: list[int]) -> tuple[int, ...]:
     return tuple(rows[numa_id][other] for other in ids)
 
 
-def _placed(gpus: Iterable[Gpu], nodes: Mapping[int, int]) -> Iterator[Gpu]:
+def _placed(gpus: Iterable[Gpu], nodes: Mapping[int, int]) -> Iterator[Device]:
     """Yield the GPUs with the NUMA nodes that they are near: those of the driver, or those of their CPUs."""
     for gpu in gpus:
         named = tuple(one for one in gpu.numa_nodes if one in nodes)
-        yield Gpu(gpu.name, gpu.cpus, named or tuple(one for one, cpus in sorted(nodes.items()) if cpus & gpu.cpus))
+        near = named or tuple(one for one, cpus in sorted(nodes.items()) if cpus & gpu.cpus)
+        yield Device(gpu.name, near or None)
 
 
 def _unknown(facts: Facts, ids: list[int]) -> Iterator[str]:

@@ -102,27 +102,23 @@ def _cpus(text: str, where: str) -> int:
 
 def read_table(lines: Sequence[str]) -> Facts | None:
     """Return what the table of `lscpu -e` tells: all but memory and distances."""
-    return _of_tables(lines, _TABLE, _TABLE_ROW, "the table of lscpu -e", lambda text: text.upper().split())
+    return _of_tables(lines, _TABLE, _TABLE_ROW, "the table of lscpu -e", None)
 
 
 def read_parsable(lines: Sequence[str]) -> Facts | None:
     """Return what `lscpu -p` tells: all but memory and distances."""
-
-    def columns(text: str) -> list[str]:
-        return text.strip().removeprefix("#").strip().upper().split(",")
-
-    return _of_tables(lines, _PARSABLE, _PARSABLE_ROW, "the table of lscpu -p", columns)
+    return _of_tables(lines, _PARSABLE, _PARSABLE_ROW, "the table of lscpu -p", ",")
 
 
 def _of_tables(
-    lines: Sequence[str], header: re.Pattern[str], row: re.Pattern[str], what: str, columns: Any
+    lines: Sequence[str], header: re.Pattern[str], row: re.Pattern[str], what: str, separator: str | None
 ) -> Facts | None:
     """Return what the one table of a text tells, however often it is there."""
     tables = []
     for index, line in enumerate(lines):
         if header.fullmatch(line):
-            names = tuple(columns(line))
-            rows = [tuple(columns(one)) for one in rows_after(lines, index + 1, row, what)]
+            listed = [line.strip().lstrip("# "), *rows_after(lines, index + 1, row, what)]
+            names, *rows = (tuple(one.strip().upper().split(separator)) for one in listed)
             if rows and {"CORE", "SOCKET", "NODE"} & set(names):
                 tables.append((names, tuple(rows)))
     table = only_one(tables, what) if tables else None
@@ -150,13 +146,8 @@ def _of_rows(rows: Sequence[Mapping[str, str]], what: str) -> Facts:
         cores = tuple(_groups(keys).values())
     caches = {bit: level for bit, row in online.items() if (level := _cache(row, "L3")) not in _NONE}
     knows_caches = any("L3" in name.split(":") for row in online.values() for name in row)
-    return Facts(
-        nodes=nodes,
-        cores=cores,
-        sockets=sockets,
-        l3_groups=tuple(_groups(caches).values()) if knows_caches else None,
-        offline=offline,
-    )
+    l3_groups = tuple(_groups(caches).values()) if knows_caches else None
+    return Facts(nodes, cores, sockets, l3_groups, offline)
 
 
 def _numbered(rows: Mapping[int, Mapping[str, str]], name: str) -> dict[int, int] | None:

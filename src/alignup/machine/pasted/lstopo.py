@@ -111,7 +111,8 @@ def _number_sets(element: Element, near: int) -> int:
             raise InputError.at("the tree of lstopo", f"CPU numbers below {CPU_LIMIT}", cpu)
         cpus = 1 << cpu
     else:
-        cpus = _within(element)
+        numbers = (int(one.get("os_index", "0")) for one in element.iter("object") if one.get("type") == "PU")
+        cpus = union(1 << number for number in numbers if number < CPU_LIMIT)
         for child in element:
             _number_sets(child, cpus or near)
     if element.get("type") == "NUMANode":
@@ -119,12 +120,6 @@ def _number_sets(element: Element, near: int) -> int:
     if cpus:
         element.set("cpuset", _as_hwloc_writes(cpus))
     return cpus
-
-
-def _within(element: Element) -> int:
-    """Return the CPUs of the processing units within an object."""
-    numbers = (int(one.get("os_index", "0")) for one in element.iter("object") if one.get("type") == "PU")
-    return union(1 << number for number in numbers if number < CPU_LIMIT)
 
 
 def _as_hwloc_writes(cpus: int) -> str:

@@ -14,7 +14,7 @@ from alignup.errors import InputError
 from alignup.machine.bits import bit_numbers, bit_set, union
 from alignup.machine.cpuset import CPU_COUNT_LIMIT, CPU_LIMIT, CPUSet
 from alignup.machine.machine import Machine, check_node_count
-from alignup.machine.numa_node import Core, HugePages, NumaNode, PciDevice, cores_within, make_cores, number_groups
+from alignup.machine.numa_node import HugePages, NumaNode, PciDevice, cores_within, make_cores, number_groups, pci_place
 from alignup.machine.sysfs.tree import CPU_FOLDER, NODE_FOLDER, PCI_FOLDER, DirectoryTree
 from alignup.records import replace
 
@@ -61,14 +61,17 @@ def describe(tree: KernelTree) -> Machine:
     found = make_cores(groups, sockets(tree, online), l3_groups(tree, online, groups))
     ids = node_ids(tree)
     check_node_count(len(ids))
-    if not ids:
-        seen = with_uncore_caches(tree, found)
-        pages = hugepages(tree, "sys/kernel/mm/hugepages")  # those of all nodes together
-        nodes = [NumaNode(0, meminfo_bytes(tree.read("proc/meminfo")), seen, pages)]
-        listed = [online]
-    else:
-        listed = [node_cpus(tree, numa_id) & online for numa_id in ids]
-        nodes = _numa_nodes(tree, ids, listed, found)
+    # without NUMA, the files of the machine are those of its only node
+    folders = [(one, f"{NODE_FOLDER}/node{one}", f"{NODE_FOLDER}/node{one}") for one in ids]
+    folders = folders or [(0, "proc", "sys/kernel/mm")]
+    listed = [node_cpus(tree, numa_id) & online for numa_id in ids] or [online]
+    kinds = _memory_kinds(tree, ids, listed) if ids else {}
+    rows = distances(tree, ids) or [()] * len(folders)
+    nodes = []
+    for (numa_id, of_memory, of_pages), cpus, row in zip(folders, listed, rows, strict=True):
+        seen = with_uncore_caches(tree, cores_within(found, cpus))
+        memory, pages = meminfo_bytes(tree.read(f"{of_memory}/meminfo")), hugepages(tree, f"{of_pages}/hugepages")
+        nodes.append(NumaNode(numa_id, memory, seen, pages, row, kinds.get(numa_id, "")))
     assigned = union(listed)
     if not assigned:
         raise InputError(f"no NUMA node has CPUs that are online at {tree.source}")
@@ -80,19 +83,6 @@ def describe(tree: KernelTree) -> Machine:
         isolated_cpus=tuple(bit_numbers((number_list(tree.read(f"{CPU_FOLDER}/isolated")) or 0) & online)),
         nohz_full_cpus=tuple(bit_numbers((number_list(tree.read(f"{CPU_FOLDER}/nohz_full")) or 0) & online)),
     )
-
-
-def _numa_nodes(tree: KernelTree, ids: list[int], listed: list[int], found: tuple[Core, ...]) -> list[NumaNode]:
-    """Return the records of the nodes; `listed` holds the CPUs of each, `found` the cores of the machine."""
-    rows = distances(tree, ids) or [()] * len(ids)
-    kinds = _memory_kinds(tree, ids, listed)
-    nodes = []
-    for numa_id, cpus, row in zip(ids, listed, rows, strict=True):
-        folder = f"{NODE_FOLDER}/node{numa_id}"
-        seen = with_uncore_caches(tree, cores_within(found, cpus))
-        memory, pages = meminfo_bytes(tree.read(f"{folder}/meminfo")), hugepages(tree, f"{folder}/hugepages")
-        nodes.append(NumaNode(numa_id, memory, seen, pages, row, kinds.get(numa_id, "")))
-    return nodes
 
 
 _TIERS: Final = "sys/devices/virtual/memory_tiering"
@@ -131,7 +121,11 @@ def _memory_kinds(tree: KernelTree, ids: list[int], listed: list[int]) -> dict[i
     return found
 
 
-_NODE_NAME: Final = re.compile(r"node(\d{1,5})")
+def _present(tree: KernelTree, folder: str, name: str) -> int:
+    """Return the numbers of the CPUs or nodes that have a folder, such as `cpu0` by the name `cpu`."""
+    form = re.compile(rf"{name}(\d{{1,5}})")
+    numbers = (int(found[1]) for found in map(form.fullmatch, tree.names(folder)) if found)
+    return bit_set(number for number in numbers if number < CPU_LIMIT)
 
 
 def node_ids(tree: KernelTree) -> list[int]:
@@ -140,11 +134,7 @@ def node_ids(tree: KernelTree) -> list[int]:
     They have gaps, and 0 may be missing. A node counts if it is `online` and has a folder; kernels that have
     no `online` have folders for the nodes they use.
     """
-    present = 0
-    for name in tree.names(NODE_FOLDER):
-        matched = _NODE_NAME.fullmatch(name)
-        if matched:
-            present |= 1 << int(matched[1])
+    present = _present(tree, NODE_FOLDER, "node")
     online = number_list(tree.read(f"{NODE_FOLDER}/online"))
     return list(bit_numbers(present & online if online and present & online else present))
 
@@ -152,8 +142,7 @@ def node_ids(tree: KernelTree) -> list[int]:
 def node_cpus(tree: KernelTree, numa_id: int) -> int:
     """Return the CPUs that a node lists, offline ones too; empty for a node of memory only."""
     folder = f"{NODE_FOLDER}/node{numa_id}"
-    listed = number_mask(tree.read(f"{folder}/cpumap"))
-    return (number_list(tree.read(f"{folder}/cpulist")) if listed is None else listed) or 0
+    return cpu_set(tree, folder, "cpumap", "cpulist") or 0
 
 
 def distances(tree: KernelTree, ids: Sequence[int]) -> list[tuple[int, ...]]:
@@ -166,17 +155,16 @@ def distances(tree: KernelTree, ids: Sequence[int]) -> list[tuple[int, ...]]:
     online = list(bit_numbers(number_list(tree.read(f"{NODE_FOLDER}/online")) or 0))
     rows: list[tuple[int, ...]] = []
     for numa_id in ids:
-        chosen = _columns(number_row(tree.read(f"{NODE_FOLDER}/node{numa_id}/distance")), ids, online)
+        row = number_row(tree.read(f"{NODE_FOLDER}/node{numa_id}/distance")) or []
+        chosen = _columns(row, ids, online)
         if not chosen or 0 in chosen:
             return []
         rows.append(chosen)
     return rows
 
 
-def _columns(row: list[int] | None, ids: Sequence[int], online: list[int]) -> tuple[int, ...]:
+def _columns(row: list[int], ids: Sequence[int], online: list[int]) -> tuple[int, ...]:
     """Return the columns of `row` that belong to `ids`; none if they cannot be told."""
-    if row is None:
-        return ()
     if len(row) == len(ids):
         return tuple(row)
     if len(row) == len(online):
@@ -200,11 +188,11 @@ def hugepages(tree: KernelTree, folder: str) -> tuple[HugePages, ...]:
     return tuple(HugePages.of_bytes(size, max(count, 0)) for size, count in zip(sizes, counts, strict=True) if size)
 
 
-_CPU_NAME: Final = re.compile(r"cpu(\d{1,5})")
 _PROCESSOR: Final = re.compile(r"^processor\s*:?\s*(\d{1,5})\b", re.MULTILINE)
 _MODULE_FAMILIES: Final = frozenset({21, 22})
-_CORE: Final = ("core_cpus", "thread_siblings")
-_PACKAGE: Final = ("package_cpus", "core_siblings")
+_CORE: Final = ("core_cpus", "core_cpus_list", "thread_siblings", "thread_siblings_list")
+_PACKAGE: Final = ("package_cpus", "package_cpus_list", "core_siblings", "core_siblings_list")
+_CACHE: Final = ("shared_cpu_map", "shared_cpu_list")
 
 
 def cpu_numbers(tree: KernelTree) -> tuple[int, int]:
@@ -214,39 +202,28 @@ def cpu_numbers(tree: KernelTree) -> tuple[int, int]:
     missing, and `cpuN/online` says it; where that is missing too, the CPU cannot be unplugged. A tree without
     any such folder is from a kernel so old that `proc/cpuinfo` is all there is.
     """
-    present = 0
-    for name in tree.names(CPU_FOLDER):
-        matched = _CPU_NAME.fullmatch(name)
-        if matched and int(matched[1]) < CPU_LIMIT:
-            present |= 1 << int(matched[1])
+    present = _present(tree, CPU_FOLDER, "cpu")
     listed = number_list(tree.read(f"{CPU_FOLDER}/online"))
     if not present:
         numbers = map(int, _PROCESSOR.findall(tree.read("proc/cpuinfo") or "")) if not listed else ()
         return listed or bit_set(number for number in numbers if number < CPU_LIMIT), 0
-    online = present & listed if listed else _online_one_by_one(tree, present)
-    return online, present & ~online
+    if listed:
+        offline = present & ~listed
+    else:
+        own = ((cpu, tree.read(f"{CPU_FOLDER}/cpu{cpu}/online")) for cpu in bit_numbers(present))
+        offline = bit_set(cpu for cpu, text in own if first_number(text) == 0)
+    return present & ~offline, offline
 
 
-def _online_one_by_one(tree: KernelTree, present: int) -> int:
-    """Return the CPUs of `present` whose own `online` does not say 0."""
-    online = present
-    for cpu in bit_numbers(present):
-        if first_number(tree.read(f"{CPU_FOLDER}/cpu{cpu}/online")) == 0:
-            online ^= 1 << cpu
-    return online
-
-
-def siblings(tree: KernelTree, folder: str, *names: str) -> int | None:
+def cpu_set(tree: KernelTree, folder: str, *names: str) -> int | None:
     """Return the set of CPUs that the first readable file among `names` in `folder` holds.
 
-    Each name is tried as a mask, then as the list of the same name. Old kernels have the mask only, and where a
-    copied tree was edited by hand, the mask counts.
+    It is a list where the name ends in it, else a mask. Masks are named first: old kernels have these only, and where
+    a copied tree was edited by hand, the mask counts.
     """
     for name in names:
-        found = number_mask(tree.read(f"{folder}/{name}"))
-        if found is None:
-            found = number_list(tree.read(f"{folder}/{name}_list"))
-        if found is not None:
+        read = number_list if name.endswith("list") else number_mask
+        if (found := read(tree.read(f"{folder}/{name}"))) is not None:
             return found
     return None
 
@@ -273,7 +250,7 @@ def cores(tree: KernelTree, online: int) -> list[int]:
     """
 
     def core_of(cpu: int) -> int | None:
-        return siblings(tree, f"{CPU_FOLDER}/cpu{cpu}/topology", *_CORE)
+        return cpu_set(tree, f"{CPU_FOLDER}/cpu{cpu}/topology", *_CORE)
 
     found = [group for _, group in partition(online, core_of)]
     shared = next((group for group in found if group & (group - 1)), 0)
@@ -307,7 +284,7 @@ def sockets(tree: KernelTree, online: int) -> dict[int, int]:
         folder = f"{CPU_FOLDER}/cpu{cpu}/topology"
         number = first_number(tree.read(f"{folder}/physical_package_id"))
         ids[cpu] = None if number is None or number < 0 else number
-        group = siblings(tree, folder, *_PACKAGE)
+        group = cpu_set(tree, folder, *_PACKAGE)
         has_siblings = has_siblings or group is not None
         return group
 
@@ -379,7 +356,7 @@ def _cadvisor_caches(tree: KernelTree, folder: str) -> list[tuple[int, int]] | N
     for index in sorted(filter(_INDEX.fullmatch, tree.names(folder))):
         cache = f"{folder}/{index}"
         number, level = first_number(tree.read(f"{cache}/id")), first_number(tree.read(f"{cache}/level"))
-        cpus = _shared(tree, cache)
+        cpus = cpu_set(tree, cache, *_CACHE)
         if number is None or number < 0 or level is None or cpus is None:
             return None
         if level > _L2:
@@ -395,13 +372,8 @@ def _l3_of(tree: KernelTree, folder: str) -> int | None:
         is_l3 = first_number(tree.read(f"{cache}/level")) == _L3
         has_data = is_l3 and not (tree.read(f"{cache}/type") or "").startswith("Instruction")
         if has_data and first_number(tree.read(f"{cache}/size")) != 0:
-            return _shared(tree, cache)
+            return cpu_set(tree, cache, *_CACHE)
     return None
-
-
-def _shared(tree: KernelTree, cache: str) -> int | None:
-    """Return `shared_cpu_map`, or else `shared_cpu_list`."""
-    return siblings(tree, cache, "shared_cpu_map", "shared_cpu")
 
 
 _BRIDGE: Final = 0x06
@@ -416,13 +388,8 @@ def pci_devices(tree: KernelTree, ids: Sequence[int], node_cpus: Sequence[int]) 
 
     An entry of which no file can be read (a link that leads nowhere) is left out.
     """
-    found = (
-        _device(tree, address, ids, node_cpus)
-        # domains of four digits before longer ones
-        for address in sorted(
-            filter(_ADDRESS.fullmatch, tree.names(PCI_FOLDER)), key=lambda one: (int(one.partition(":")[0], 16), one)
-        )
-    )
+    addresses = sorted(filter(_ADDRESS.fullmatch, tree.names(PCI_FOLDER)), key=pci_place)
+    found = (_device(tree, address, ids, node_cpus) for address in addresses)
     return tuple(device for device in found if device)
 
 
@@ -471,9 +438,7 @@ def _numa_node(tree: KernelTree, folder: str, ids: Sequence[int], node_cpus: Seq
     numa_id = first_number(tree.read(f"{folder}/numa_node"))
     if numa_id in ids:
         return numa_id
-    local = number_mask(tree.read(f"{folder}/local_cpus"))
-    if local is None:
-        local = number_list(tree.read(f"{folder}/local_cpulist")) or 0
+    local = cpu_set(tree, folder, "local_cpus", "local_cpulist") or 0
     near = [node for node, cpus in zip(ids, node_cpus, strict=True) if cpus & local]
     return near[0] if len(near) == 1 and len(ids) > 1 else None
 

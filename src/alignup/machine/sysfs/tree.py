@@ -8,7 +8,7 @@ from __future__ import annotations
 import os  # evaluated by whoever asks for the types of the options
 from collections.abc import Mapping, Sequence
 
-from alignup.errors import InputError
+from alignup.errors import InputError, system_reason
 
 TYPE_CHECKING = False  # `typing` is slow to import
 if TYPE_CHECKING:
@@ -56,8 +56,7 @@ class DirectoryTree:
         try:
             os.scandir(self.source).close()
         except OSError as error:
-            why = (error.strerror or str(error)).lower()
-            message = f"cannot read {self.source} as a directory with sys and proc in it: {why}"
+            message = f"cannot read {self.source} as a directory with sys and proc in it: {system_reason(error)}"
             hint = "; read_machine reads files" if isinstance(error, NotADirectoryError) else ""
             raise InputError(message + hint) from error
 

@@ -16,6 +16,7 @@ from alignup.host.leases.record import MemoryShare
 from alignup.machine import nvidia
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device
+from alignup.machine.loaded import LoadedMachine
 from alignup.machine.machine import Machine, PciDevice
 
 
@@ -87,7 +88,7 @@ def test_the_driver_is_asked_for_gpus_that_nobody_else_knows(monkeypatch):
 
     def read_gpus(machine):
         asked.append(machine)
-        return nvidia.GpuInventory({leasing.GPU: (Device("GPU-1", None),)}, {leasing.GPU: (("GPU-1",),)})
+        return LoadedMachine(machine, {leasing.GPU: (Device("GPU-1", None),)}, {leasing.GPU: (("GPU-1",),)})
 
     monkeypatch.setattr(nvidia, "read_gpus", read_gpus)
     load_site()

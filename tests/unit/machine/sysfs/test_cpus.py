@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alignup.machine.bits import bit_numbers
-from alignup.machine.sysfs.machine import cores, cpu_numbers, partition, siblings, sockets
+from alignup.machine.sysfs.machine import cores, cpu_numbers, cpu_set, partition, sockets
 from alignup.machine.sysfs.tree import MemoryTree
 from kernel_trees import CPU, mask, server
+
+CORE = ("core_cpus", "core_cpus_list", "thread_siblings", "thread_siblings_list")
 
 
 def tree(files):
@@ -62,11 +64,11 @@ def test_without_folders_the_list_or_cpuinfo_must_do():
     assert cpu_numbers(tree({}))[0] == 0
 
 
-@pytest.mark.parametrize("name", ["core_cpus", "core_cpus_list", "thread_siblings", "thread_siblings_list"])
+@pytest.mark.parametrize("name", CORE)
 def test_siblings_are_found_under_any_of_their_names(name):
     """New kernels, old kernels, masks only and lists only."""
     text = "0,2\n" if name.endswith("list") else "5\n"
-    found = siblings(tree({f"t/{name}": text}), "t", "core_cpus", "thread_siblings")
+    found = cpu_set(tree({f"t/{name}": text}), "t", *CORE)
 
     assert found == 5
 
@@ -75,9 +77,9 @@ def test_masks_win_over_lists_and_new_names_over_old():
     """And rubbish is passed over."""
     files = {"t/core_cpus": "rubbish", "t/core_cpus_list": "0-1", "t/thread_siblings": "f"}
 
-    assert siblings(tree(files), "t", "core_cpus", "thread_siblings") == 3
-    assert siblings(tree(files | {"t/core_cpus": "1"}), "t", "core_cpus", "thread_siblings") == 1
-    assert siblings(tree({}), "t", "core_cpus") is None
+    assert cpu_set(tree(files), "t", *CORE) == 3
+    assert cpu_set(tree(files | {"t/core_cpus": "1"}), "t", *CORE) == 1
+    assert cpu_set(tree({}), "t", *CORE) is None
 
 
 def test_cores_are_siblings_that_are_online():
