@@ -10,6 +10,7 @@ import shutil
 import ssl
 import subprocess
 from contextlib import suppress
+from copy import deepcopy
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from alignup.cli.program import program
 from alignup.control_plane.api_server.api_client import TOPOLOGIES
 from alignup.control_plane.api_server.leader import LEADER
 from alignup.control_plane.serving import GRACE, tls_context
-from alignup.text.documents import read_documents
+from alignup.text.yaml_reader import read_documents
 from alignup.version import VERSION
 
 ROOT = Path(__file__).parents[2]
@@ -47,8 +48,56 @@ CONTAINERS = [one for found in WORKLOADS for one in found["spec"]["template"]["s
 
 def test_every_manifest_is_in_the_kustomization() -> None:
     others = {"alerts.yaml", "certificates.yaml", "krew.yaml", "kustomization.yaml", "monitors.yaml"}
-    others |= {"scheduler-configuration.yaml"}
+    others |= {"scheduler-configuration.yaml", "Chart.yaml", "values.yaml"}
     assert {path.name for path in DEPLOY.glob("*.yaml")} - others == set(MANIFESTS)
+
+
+def rendered(*options: str) -> list[dict[str, Any]]:
+    """Return the objects of the chart; skip where there is no helm."""
+    helm = shutil.which("helm")
+    if helm is None:
+        pytest.skip("helm renders the chart")
+    words = [helm, "template", "alignup", str(DEPLOY), "--kube-version", "1.36.0", *options]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)  # noqa: S603  # a known program
+    return [found for found in yaml.safe_load_all(done.stdout) if found]
+
+
+def named(objects: list[dict[str, Any]]) -> dict[tuple[str, ...], dict[str, Any]]:
+    return {(one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"]): one for one in objects}
+
+
+def test_the_chart_is_of_this_version_and_its_values_name_all_workloads() -> None:
+    chart, values = (yaml.safe_load((DEPLOY / name).read_text()) for name in ("Chart.yaml", "values.yaml"))
+    assert (chart["version"], chart["appVersion"]) == (VERSION, VERSION)
+    assert {one["metadata"]["name"].removeprefix("alignup-") for one in WORKLOADS} <= set(values)
+
+
+def test_the_chart_has_the_objects_of_the_kustomization() -> None:
+    expected = named(deepcopy(ALL))
+    for one in expected.values():
+        if one["kind"] in {"Deployment", "DaemonSet"}:
+            for container in one["spec"]["template"]["spec"]["containers"]:
+                container["image"] = f"alignup:{VERSION}"  # as `images` of the kustomization
+    assert named(rendered()) == expected
+
+
+def test_values_of_the_chart_are_followed() -> None:
+    values = ["publish.enabled=false", "monitors.enabled=true", "extender.replicas=3", "image.repository=r/x"]
+    values += [
+        "image.digest=sha256:0",
+        "extender.args={--strategy=least-allocated}",
+        "extender.resources.requests.cpu=2",
+    ]
+    found = named(rendered(*(word for value in values for word in ("--set", value))))
+    extender = found["Deployment", "alignup", "alignup-extender"]["spec"]
+    [container] = extender["template"]["spec"]["containers"]
+
+    assert not any(kind == "DaemonSet" for kind, _, _ in found)
+    assert any(kind == "PodMonitor" for kind, _, _ in found)
+    assert (extender["replicas"], container["image"]) == (3, "r/x@sha256:0")
+    assert container["args"][-1] == "--strategy=least-allocated"
+    assert container["resources"] == {"requests": {"cpu": 2}}
+    check_words(list(container["args"]), {one["name"] for one in container["env"]})
 
 
 @pytest.mark.parametrize("container", CONTAINERS, ids=lambda one: one["name"])
@@ -128,7 +177,7 @@ def test_every_program_has_a_priority_requests_a_limit_and_a_policy_of_its_netwo
         assert policy["podSelector"] == {}
         assert policy["policyTypes"] == ["Ingress", "Egress"]
         assert [port["port"] for rule in policy.get("ingress", ()) for port in rule["ports"]] == served
-        assert policy["egress"] == [{"ports": [{"port": 443}, {"port": 6443}]}]
+        assert policy["egress"] == [{"ports": [{"protocol": "TCP", "port": 443}, {"protocol": "TCP", "port": 6443}]}]
     assert spec.get("terminationGracePeriodSeconds", 30) > GRACE
 
 
@@ -305,6 +354,8 @@ def test_the_publishing_workflow_names_every_image_by_its_digest(tmp_path) -> No
     subprocess.run(pin, check=True)  # noqa: S603  # ours
     images = yaml.safe_load((tmp_path / "deploy" / "kustomization.yaml").read_text())["images"]
     assert images == [{"name": "alignup", "newName": "registry.example/alignup", "digest": digest}]
+    values = yaml.safe_load((tmp_path / "deploy" / "values.yaml").read_text())["image"]
+    assert values == {"repository": "registry.example/alignup", "tag": "", "digest": digest}
     assert {one["image"] for one in CONTAINERS} == {"alignup"}
     assert subprocess.run(pin, check=False, capture_output=True).returncode != 0  # noqa: S603  # no tag is left
     workflow = (ROOT / ".github" / "workflows" / "image.yml").read_text()
