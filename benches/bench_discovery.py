@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from alignup.machine.archive import take_snapshot
 from alignup.machine.load import load_machine
-from alignup.machine.snapshot import take_snapshot
 from kernel_trees import pci, server, write
 
 DEVICES = 100

@@ -7,7 +7,7 @@ import pytest
 
 from alignup import HintList, Merger, Node, Pod, read_pod
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
-from alignup.machine.catalog import catalog_entries
+from alignup.machine.load import catalog_entries
 from cases import Demand, big_scenario, summary
 
 GB200 = {

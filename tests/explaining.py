@@ -8,7 +8,7 @@ from typing import Any
 
 from alignup import explain
 from alignup.errors import AlignupError
-from alignup.machine.catalog import catalog_entries
+from alignup.machine.load import catalog_entries
 from alignup.node import Node
 from alignup.node.restart import restarted
 from alignup.records import replace

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from xml.etree.ElementTree import fromstring
 
 from alignup import Machine, Node
-from alignup.machine.catalog import catalog_entries
 from alignup.machine.device_inventory import Device
+from alignup.machine.load import catalog_entries
 from alignup.machine.machine import Core, HugePages, NumaNode, PciDevice
 
 if TYPE_CHECKING:

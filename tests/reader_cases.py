@@ -22,18 +22,18 @@ from alignup.kubelet.node_resource_topology.read import read_topologies
 from alignup.kubernetes.kubelet_config import load_config
 from alignup.kubernetes.pod_documents import read_pod_documents
 from alignup.kubernetes.quantity import parse_quantity
+from alignup.machine.archive import load_snapshot
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import decode_inventory
 from alignup.machine.hwloc_xml import machine_from_hwloc_xml
 from alignup.machine.load import load_machine
 from alignup.machine.machine import Machine
-from alignup.machine.snapshot import load_snapshot
 from alignup.machine.sysfs.machine import describe
 from alignup.machine.sysfs.tree import MemoryTree
 from alignup.node import Node
 from alignup.replay import replay
-from alignup.text.documents import read_documents
 from alignup.text.json_text import decode_json
+from alignup.text.yaml_reader import read_documents
 from cluster_files import TOPOLOGY, node_line, pod_manifest
 from kubelet_mutations import a_kubelet_node, read_node
 from mutation import as_json, mutated_bytes, mutated_document, mutated_files

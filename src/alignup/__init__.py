@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from alignup.topology_manager.provider import HintProvider as HintProvider
     from alignup.topology_manager.provider import ResourceHints as ResourceHints
 
+# The module that each public name lives in.
 _HOMES = {
     name: home
     for home, names in {
@@ -107,7 +108,6 @@ _HOMES = {
     }.items()
     for name in names
 }
-"""The module that each public name lives in."""
 
 __all__ = sorted(_HOMES, key=lambda name: (name[0].islower(), name))  # noqa: PLE0605  # the names are above
 

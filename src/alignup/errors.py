@@ -17,23 +17,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from typing import Final
 
-__all__ = [
-    "AlignupError",
-    "AlignupWarning",
-    "AllocationError",
-    "ConfigError",
-    "InputError",
-    "PodExistsError",
-    "UnknownPodError",
-    "errors_at",
-    "errors_in",
-    "needs_extra",
-    "one_line",
-    "system_errors",
-    "system_reason",
-    "warn",
-]
-
 
 _LONGEST_PLACE: Final = 250
 

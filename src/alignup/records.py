@@ -25,18 +25,16 @@ else:
         return lambda kind: kind
 
 
-__all__ = ["Record", "field", "json_fields", "json_of", "replace"]
-
+# Stands for a default where there is none.
 _NONE: Final = object()
-"""Stands for a default where there is none."""
 
 
+# What is said about a field of a class, in the words of `dataclasses.field`.
 _Field = namedtuple(  # noqa: PYI024  # see the imports
     "_Field",
     ["default", "default_factory", "init", "repr", "hash", "compare"],
     defaults=[_NONE, _NONE, True, True, None, True],
 )
-"""What is said about a field of a class, in the words of `dataclasses.field`."""
 
 
 def field(**options: Any) -> Any:

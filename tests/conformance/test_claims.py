@@ -18,7 +18,7 @@ from alignup.claims.problem import AllocationError, Problem, Question, in_use
 from alignup.claims.read import read_claim, read_class, read_slice
 from alignup.claims.scenarios import answer_scenario, answer_selector
 from alignup.core.claims.search import search
-from alignup.kubernetes.node_object import node_object
+from alignup.kubernetes.node_fit import node_object
 from alignup.kubernetes.quantity import parse_quantity
 from alignup.text.typed import decode
 from claims_cases import scenario

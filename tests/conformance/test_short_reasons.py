@@ -6,7 +6,7 @@ from itertools import islice
 
 import pytest
 
-from alignup.cluster.reasons import short_cause
+from alignup.cluster.ranking import short_cause
 from alignup.explanations.cause import causes_of
 from alignup.explanations.trial import tried
 from alignup.node import Node

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from alignup.explanations.why import explain
+from alignup.kubelet.check import foretell
 from alignup.kubelet.layout import FolderFiles
-from alignup.kubelet.restart import foretell
 from kernel_trees import server
 from kubelet_files import guaranteed
 from kubelet_rig import NODE_NAME, KubeletRig, why_not

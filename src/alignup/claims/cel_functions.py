@@ -58,6 +58,7 @@ _FULL_NAMES: Final = {
 _NUMBERS: Final = ("int", "uint", "double")
 _ORDERED: Final = (*_NUMBERS, "bool", "string", "bytes")
 _NULLABLE: Final = frozenset(_FULL_NAMES.values())
+# The types that letters in declarations stand for; A and B stand for any.
 _VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "N": _NUMBERS,
     "M": _NUMBERS,
@@ -69,7 +70,6 @@ _VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "S": ("string", "bytes", "list(A)", "map(A, B)"),
     "V": ("Quantity", "Semver"),
 }
-"""The types that letters in declarations stand for; A and B stand for any."""
 _ANY: Final = frozenset({"A", "B", "dyn"})
 
 
@@ -180,11 +180,11 @@ _TYPES: Final[Mapping[type, str]] = {
     ipaddress.IPv6Interface: "net.CIDR",
     Url: "kubernetes.URL",
 }
+# The types that an expression may name.
 TYPE_NAMES: Final[Mapping[str, Type]] = {
     name: Type(name, (DYN,) * parameters)
     for name, parameters in dict.fromkeys([*list(_TYPES.values())[:7], "dyn", "type"], 0).items()
 } | {"list": Type("list", (DYN,)), "map": Type("map", (DYN, DYN))}
-"""The types that an expression may name."""
 
 
 def type_of(value: object) -> Type:
@@ -434,8 +434,8 @@ def check_pattern(pattern: str) -> None:
         raise CompileError(f"error parsing regexp: {error}: {pattern!r}") from error
 
 
+# The most steps that matching may take: some tenths of a second.
 _MOST_EFFORT: Final = 10_000_000
-"""The most steps that matching may take: some tenths of a second."""
 
 
 @lru_cache(maxsize=256)
@@ -625,10 +625,6 @@ def _walk_elements(elements: Any, *_: object) -> int:
     return sum(max(1, _walk(one)) if isinstance(one, str | bytes) else 1 for one in elements)
 
 
-def _count_argument(_: object, elements: Any, *__: object) -> int:
-    return len(elements)
-
-
 def _squared(elements: Any, *_: object) -> int:
     return len(elements) ** 2
 
@@ -638,14 +634,17 @@ def _pairs(one: Any, other: Any, _: object) -> int:
 
 
 class Overload(NamedTuple):
-    """One way to call a function."""
+    """One way to call a function.
+
+    Attributes:
+        parameters: a method's target is the first.
+        cost: of the arguments and the result.
+    """
 
     parameters: tuple[Type, ...]
-    """A method's target is the first."""
     result: Type
     call: Callable[..., Any]
     cost: _Cost
-    """Of the arguments and the result."""
 
 
 _Row: TypeAlias = tuple[str, str, str, Callable[..., Any], _Cost]
@@ -680,6 +679,7 @@ def _declared(*rows: _Row) -> dict[str, tuple[Overload, ...]]:
     return {name: tuple(overloads) for name, overloads in found.items()}
 
 
+# The overloads of each function, of methods with a dot before the name, operators by CEL's names for them.
 FUNCTIONS: Final = _declared(
     ("_==_", "A, A", "bool", equal, _walk_shorter),
     ("_!=_", "A, A", "bool", lambda one, other: not equal(one, other), _walk_shorter),
@@ -698,7 +698,7 @@ FUNCTIONS: Final = _declared(
     ("-_", "int", "int", lambda one: _integer(-one), _one),
     ("-_", "double", "double", operator.neg, _one),
     ("!_", "bool", "bool", operator.not_, _one),
-    ("@in", "A, list(A)", "bool", lambda one, elements: _contains(elements, one), _count_argument),
+    ("@in", "A, list(A)", "bool", lambda one, some: _contains(some, one), lambda _, some, *__: len(some)),
     ("@in", "A, map(A, B)", "bool", lambda key, entries: isinstance(key, str | int | float) and key in entries, _one),
     ("size .size", "S", "int", len, _one),
     ("type", "A", "type(A)", type_of, _one),
@@ -795,8 +795,8 @@ FUNCTIONS: Final = _declared(
     (".getPort", "URL", "string", lambda url: url.parts["port"], _one),
     (".getEscapedPath", "URL", "string", lambda url: url.parts["path"], _one),
 )
-"""The overloads of each function, of methods with a dot before the name, operators by CEL's names for them."""
 
+# Functions that the API server has and that are not modelled here; those of `format.` too.
 NOT_UNDERSTOOD: Final = frozenset(
     """
     isURL getQuery validate format quote strings.quote
@@ -807,4 +807,3 @@ NOT_UNDERSTOOD: Final = frozenset(
     jsonpatch.escapeKey
     """.split()  # noqa: SIM905  # so many names read better without quotes
 )
-"""Functions that the API server has and that are not modelled here; those of `format.` too."""

@@ -18,8 +18,8 @@ from alignup.records import Record
 if TYPE_CHECKING:
     from alignup.claims.objects import AttributeValue, Device
 
+# `resourceapi.CELSelectorExpressionMaxCost`.
 MOST_COST: Final = 1_000_000
-"""`resourceapi.CELSelectorExpressionMaxCost`."""
 
 _DEVICE: Final = Type("kubernetes.DRADevice")
 _FIELDS: Final = {
@@ -47,23 +47,29 @@ _Run: TypeAlias = Callable[[_State], Any]
 
 
 class _Compiled(Record):
-    """A node with its type, ready to run."""
+    """A node with its type, ready to run.
+
+    Attributes:
+        is_attribute: a variable, or what is selected from one: choosing it by a condition costs nothing.
+    """
 
     type: Type
     run: _Run
     is_attribute: bool = False
-    """A variable, or what is selected from one: choosing it by a condition costs nothing."""
     is_constant: bool = False
 
 
 class Program(Record):
-    """An expression that compiled."""
+    """An expression that compiled.
+
+    Attributes:
+        variables: how many variables its macros bind.
+        is_of_driver: it reads nothing of a device but its driver.
+    """
 
     run: _Run
     variables: int
-    """How many variables its macros bind."""
     is_of_driver: bool
-    """It reads nothing of a device but its driver."""
 
     def matches(self, device: Mapping[str, Any], limit: int = MOST_COST) -> tuple[bool, int]:
         """Return whether a device matches, and the cost.

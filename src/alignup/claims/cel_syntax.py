@@ -25,10 +25,7 @@ class Uint(int):
 
 
 class Node(NamedTuple):
-    """A part of an expression, and what it is made of."""
-
-    kind: str
-    """The parts and the value of each kind:
+    """A part of an expression, and what it is made of: by kind, its parts and its value.
 
     | kind | parts | value |
     |---|---|---|
@@ -44,21 +41,26 @@ class Node(NamedTuple):
     | `list`, `map` | entries | |
     | `entry` | an element, or key and value | |
     | `macro` | what it walks, the predicate, the transformation | its name, its variables |
+
+    Attributes:
+        at: the place in the expression, in characters.
+        is_optional: written with a question mark: `.?field`, `[?index]`, or `?entry`, which is left out where it has no
+            value.
     """
+
+    kind: str
     at: int
-    """The place in the expression, in characters."""
     parts: tuple[Node, ...] = ()
     value: Any = None
     is_optional: bool = False
-    """Written with a question mark: `.?field`, `[?index]`, or `?entry`, which is left out where it has no value."""
 
 
+# The API server's limit of an expression, in bytes.
 _LONGEST: Final = 10 * 1024
-"""The API server's limit of an expression, in bytes."""
+# Nesting; cel-go's limit is 250.
 _DEEPEST: Final = 60
-"""Nesting; cel-go's limit is 250."""
+# The height of the tree, which operators side by side make.
 _TALLEST: Final = 150
-"""The height of the tree, which operators side by side make."""
 
 _TOKEN: Final = re.compile(
     r"""(?P<space>[ \t\r\n\f]+|//[^\n]*)
@@ -80,13 +82,13 @@ _RESERVED: Final = frozenset(
     """.split()  # noqa: SIM905  # so many names read better without quotes
 )
 _LEVELS: Final = (("<", "<=", ">=", ">", "==", "!=", "in"), ("+", "-"), ("*", "/", "%"))
+# By number of arguments, how many of them are variables.
 _MACROS: Final = {
     **{name: {2: 1, 3: 2} for name in ("all", "exists", "exists_one", "existsOne")},
     **{name: {2: 1} for name in ("filter", "optMap", "optFlatMap")},
     **{name: {3: 2, 4: 2} for name in ("transformList", "transformMap", "transformMapEntry")},
     "map": {2: 1, 3: 1},
 }
-"""By number of arguments, how many of them are variables."""
 
 
 class _Token(NamedTuple):

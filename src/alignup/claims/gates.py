@@ -19,7 +19,13 @@ _UNSUPPORTED: Final = ("DRAOptionalNodeOperations", "DRADerivedAttributes", "DRA
 
 
 class Gates(Record):
-    """What a scheduler knows of devices."""
+    """What a scheduler knows of devices.
+
+    Attributes:
+        list_attributes: constraints compare lists as sets.
+        list_selectors: selectors may be asked about devices that have lists.
+        allocator: `stable`, `incubating` or `experimental`.
+    """
 
     admin_access: bool
     prioritized_list: bool
@@ -29,11 +35,8 @@ class Gates(Record):
     consumable_capacity: bool
     fractional_ranges: bool
     list_attributes: bool
-    """Constraints compare lists as sets."""
     list_selectors: bool
-    """Selectors may be asked about devices that have lists."""
     allocator: str
-    """`stable`, `incubating` or `experimental`."""
     is_before_37: bool
 
 

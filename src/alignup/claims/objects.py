@@ -11,8 +11,8 @@ import msgspec
 
 from alignup.kubernetes.quantity import parse_quantity
 
+# The allocation mode that takes every matching device.
 ALL: Final = "All"
-"""The allocation mode that takes every matching device."""
 
 
 class Amount(int):
@@ -292,16 +292,19 @@ class Allocated(Wire, frozen=True):
 
 
 class Claim(Wire, frozen=True):
-    """A ResourceClaim."""
+    """A ResourceClaim.
+
+    Attributes:
+        allocated: None: it has no allocation yet.
+        allocated_nodes: the nodes on which its allocation can be used; None: all.
+    """
 
     name: str
     namespace: str = ""
     requests: tuple[Request, ...] = ()
     constraints: tuple[Constraint, ...] = ()
     allocated: tuple[Allocated, ...] | None = None
-    """None: it has no allocation yet."""
     allocated_nodes: NodeSelector | None = None
-    """The nodes on which its allocation can be used; None: all."""
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}" if self.namespace else self.name

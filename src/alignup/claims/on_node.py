@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from msgspec.structs import replace as changed
 
 from alignup.claims import objects
-from alignup.claims.allocate import allocate
 from alignup.claims.gates import Gates, gates_of
 from alignup.claims.pools import gather_pools
-from alignup.claims.problem import AllocationError, InUse, Question, attribute_of, in_use
+from alignup.claims.problem import AllocationError, InUse, Question, allocate, attribute_of, in_use
 from alignup.claims.read import Resources, claims_of_pod
 from alignup.claims.why import all_ways, why_not
 from alignup.errors import AllocationError as NotAllocatedError
@@ -30,19 +29,20 @@ from alignup.topology_manager.hints import BitMask, HintList, TopologyHint
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from alignup.kubernetes.node_object import NodeObject
+    from alignup.kubernetes.node_fit import NodeObject
     from alignup.kubernetes.pod import Container, Pod
     from alignup.machine.machine import Machine
     from alignup.topology_manager.admission import Admission, ContainerAllocation
     from alignup.topology_manager.provider import HintProvider, ResourceHints
 
+# The reason of a pod that no scheduler sends to the node, since its claims cannot be allocated there.
 UNSCHEDULABLE: Final = "Unschedulable"
-"""The reason of a pod that no scheduler sends to the node, since its claims cannot be allocated there."""
 CPU_DRIVER: Final = "dra.cpu"
 _BILLION: Final = 10**9
+# On a machine with more NUMA nodes, hints are given for one or two of them, and for all.
 _MOST_LISTED: Final = 8
-"""On a machine with more NUMA nodes, hints are given for one or two of them, and for all."""
 PCI_ADDRESS: Final = "resource.kubernetes.io/pciBusID"
+# Attributes that name a NUMA node: the standard one (KEP-6072), and vendors' from before it.
 NUMA_ATTRIBUTES: Final = (
     "resource.kubernetes.io/numaNode",
     "dra.net/numaNode",
@@ -53,7 +53,6 @@ NUMA_ATTRIBUTES: Final = (
     "gpu.amd.com/numaNode",
     "gpu.intel.com/numaNode",
 )
-"""Attributes that name a NUMA node: the standard one (KEP-6072), and vendors' from before it."""
 _ADDRESS: Final = re.compile(r"(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
@@ -96,13 +95,16 @@ def numa_attribute_of(driver: str, device: objects.Device) -> str:
 
 
 class ClaimedDevice(Record):
-    """A device that a claim of a pod has."""
+    """A device that a claim of a pod has.
+
+    Attributes:
+        numa_nodes: kernel ids, the nearest first; empty: not known.
+    """
 
     claim: str
     request: str
     id: objects.DeviceId
     numa_nodes: tuple[int, ...]
-    """Kernel ids, the nearest first; empty: not known."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the device in JSON's types."""
@@ -139,10 +141,10 @@ class ClaimProvider:
         self._gates = gates or gates_of()
         self.held: dict[str, dict[str, objects.Claim]] = {}
         by_address = {one.address: one.numa_node for one in machine.pci_devices if one.numa_node is not None}
+        # The NUMA nodes of each device that the node reaches, as in `ClaimedDevice`.
         self.near: dict[objects.DeviceId, tuple[int, ...]] = {}
-        """The NUMA nodes of each device that the node reaches, as in `ClaimedDevice`."""
+        # The attributes by which devices tell their NUMA node.
         self.attributes: set[str] = set()
-        """The attributes by which devices tell their NUMA node."""
         self.slices = resources.slices_near(node.name)
         for pool in gather_pools(self.slices, node, self._gates):
             for part in pool.slices:
@@ -371,15 +373,18 @@ class _Node(Protocol):
 
 
 class ClaimsOutcome(Record):
-    """What a pod's claims come to on a node."""
+    """What a pod's claims come to on a node.
+
+    Attributes:
+        meet: see `ClaimProvider.are_aligned`.
+        helps: the changes with which devices, CPUs and memory would be aligned; each was tried.
+        refusal: why the claims cannot be allocated.
+    """
 
     devices: tuple[ClaimedDevice, ...] = ()
     meet: bool | None = None
-    """See `ClaimProvider.are_aligned`."""
     helps: tuple[str, ...] = ()
-    """The changes with which devices, CPUs and memory would be aligned; each was tried."""
     refusal: str = ""
-    """Why the claims cannot be allocated."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return it in JSON's types."""

@@ -15,23 +15,26 @@ if TYPE_CHECKING:
 
     from alignup.claims.gates import Gates
     from alignup.claims.objects import Device, NodeSelector, Slice
-    from alignup.kubernetes.node_object import NodeObject
+    from alignup.kubernetes.node_fit import NodeObject
 
 
 class PoolOnNode(Record):
-    """A pool as one node sees it."""
+    """A pool as one node sees it.
+
+    Attributes:
+        invalid: why it is invalid; empty: it is not.
+        slices: those with devices for the node.
+        elsewhere: those for other nodes, whose devices take from the same counters.
+        counters: counter set, counter and value.
+    """
 
     driver: str
     name: str
     is_incomplete: bool = False
     invalid: str = ""
-    """Why it is invalid; empty: it is not."""
     slices: tuple[Slice, ...] = ()
-    """Those with devices for the node."""
     elsewhere: tuple[Slice, ...] = ()
-    """Those for other nodes, whose devices take from the same counters."""
     counters: tuple[tuple[str, str, int], ...] = ()
-    """Counter set, counter and value."""
 
     def __str__(self) -> str:
         return f"{self.driver}/{self.name}"

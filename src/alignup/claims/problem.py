@@ -11,11 +11,13 @@ from itertools import chain
 from math import gcd
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import replace as changed
+
 from alignup.claims import objects
-from alignup.claims.capacities import CapacityError, consumed
 from alignup.claims.cel_functions import CostExceededError, EvaluationError
 from alignup.claims.cel_program import Program, program_of, variables_of
 from alignup.claims.cel_syntax import NotUnderstood
+from alignup.claims.objects import Allocated, Amount, Claim, NodeSelector, Requirement, Term
 from alignup.claims.pools import gather_pools, is_for
 from alignup.core.claims.search import search
 from alignup.errors import InputError
@@ -25,11 +27,12 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
     from alignup.claims.gates import Gates
+    from alignup.claims.objects import Capacity, Range, RequestPolicy
     from alignup.claims.read import Resources
-    from alignup.kubernetes.node_object import NodeObject
+    from alignup.kubernetes.node_fit import NodeObject
 
+# `resourceapi.AllocationResultsMaxSize`: the most devices of a claim.
 MOST_RESULTS: Final = 32
-"""`resourceapi.AllocationResultsMaxSize`: the most devices of a claim."""
 _MOST_CLAIMS: Final = 60
 _MOST_AMOUNT: Final = 2**60
 _EXACT: Final = "ExactCount"
@@ -41,18 +44,21 @@ class AllocationError(Exception):
 
     def __init__(self, text: str, kind: str = "fatal") -> None:
         super().__init__(text)
+        # `fatal`, `node`, `timeout` (a bound was hit) or `notUnderstood`.
         self.kind = kind
-        """`fatal`, `node`, `timeout` (a bound was hit) or `notUnderstood`."""
 
 
 class InUse(Record):
-    """What allocated claims hold."""
+    """What allocated claims hold.
+
+    Attributes:
+        shared: devices that some have shares of.
+        capacity: what these shares take.
+    """
 
     devices: frozenset[objects.DeviceId] = frozenset()
     shared: frozenset[objects.DeviceId] = frozenset()
-    """Devices that some have shares of."""
     capacity: Mapping[objects.DeviceId, Mapping[str, int]] = field(default_factory=dict)
-    """What these shares take."""
 
 
 def in_use(claims: Sequence[objects.Claim], gates: Gates) -> InUse:
@@ -73,19 +79,22 @@ def in_use(claims: Sequence[objects.Claim], gates: Gates) -> InUse:
 
 
 class Question(Record):
-    """What is asked of the allocator: devices for the claims of a pod on a node."""
+    """What is asked of the allocator: devices for the claims of a pod on a node.
+
+    Attributes:
+        slices: those of the cluster.
+        claims: those of the pod without an allocation, in its order.
+        gates: of the scheduler.
+        excluded: devices that nobody uses and that shall not be given.
+    """
 
     node: NodeObject
     slices: Sequence[objects.Slice]
-    """Those of the cluster."""
     classes: Sequence[objects.DeviceClass]
     claims: tuple[objects.Claim, ...]
-    """Those of the pod without an allocation, in its order."""
     used: InUse
     gates: Gates
-    """Of the scheduler."""
     excluded: frozenset[objects.DeviceId] = frozenset()
-    """Devices that nobody uses and that shall not be given."""
 
 
 def question_of(node: NodeObject, resources: Resources, claims: Sequence[objects.Claim], gates: Gates) -> Question:
@@ -95,30 +104,36 @@ def question_of(node: NodeObject, resources: Resources, claims: Sequence[objects
 
 
 class Candidate(Record, eq=False):
-    """A device of a pool that the node reaches."""
+    """A device of a pool that the node reaches.
+
+    Attributes:
+        pool: the place of its pool in the order of pools.
+    """
 
     id: objects.DeviceId
     device: objects.Device
     slice: objects.Slice
     pool: int
-    """The place of its pool in the order of pools."""
 
 
 class Way(Record, eq=False, frozen=False):
-    """One way to serve a request: the request itself, or one of its alternatives."""
+    """One way to serve a request: the request itself, or one of its alternatives.
+
+    Attributes:
+        request: counted over all claims.
+        name: as results have it: `request` or `request/alternative`.
+        where: as errors have it.
+        everything: the devices of allocation mode All.
+    """
 
     claim: int
     request: int
-    """Counted over all claims."""
     name: str
-    """As results have it: `request` or `request/alternative`."""
     where: str
-    """As errors have it."""
     wanted: objects.Subrequest
     device_class: objects.DeviceClass
     count: int = 0
     everything: list[int] | None = None
-    """The devices of allocation mode All."""
 
     @property
     def is_admin(self) -> bool:
@@ -148,6 +163,7 @@ class Problem:
         if len(self.claims) > _MOST_CLAIMS:
             raise InputError(f"expected at most {_MOST_CLAIMS} claims of a pod, got {len(self.claims)}")
         self.pools = gather_pools(question.slices, question.node, question.gates)
+        # Those that may be allocated, in the order in which they are tried.
         self.devices = [
             Candidate(objects.DeviceId(one.driver, one.pool.name, device.name), device, one, place)
             for place, pool in enumerate(self.pools)
@@ -155,42 +171,41 @@ class Problem:
             for one in pool.slices
             for device in one.devices
         ]
-        """Those that may be allocated, in the order in which they are tried."""
         self.ways: list[Way] = []
+        # Of each request, its first way; and a last entry, the number of ways.
         self.first_way: list[int] = []
-        """Of each request, its first way; and a last entry, the number of ways."""
+        # Of each claim, its first request; and a last entry, the number of requests.
         self.first_request: list[int] = []
-        """Of each claim, its first request; and a last entry, the number of requests."""
+        # Of each request.
         self.has_alternatives: list[bool] = []
-        """Of each request."""
+        # By way and device: 0 no, 1 yes; below 0 an error, the place in `errors` from -1 down.
         self.matches: list[list[int]] = []
-        """By way and device: 0 no, 1 yes; below 0 an error, the place in `errors` from -1 down."""
+        # By way and device: a matching one that is refused: tainted, or in counters that are overdrawn.
         self.blocked: list[list[bool]] = []
-        """By way and device: a matching one that is refused: tainted, or in counters that are overdrawn."""
         self.errors: list[AllocationError] = []
+        # By device: of a shareable one, what is left of each capacity.
         self.room: list[list[int]] = []
-        """By device: of a shareable one, what is left of each capacity."""
+        # The same by name, in billionths; None: the device is refused.
         self.amounts: list[list[dict[str, int] | None]] = []
-        """The same by name, in billionths; None: the device is refused."""
+        # What is left of each counter.
         self.counters: list[int] = []
-        """What is left of each counter."""
+        # By counter: counters of one pool and name, in one unit, are a family.
         self.families: list[int] = []
-        """By counter: counters of one pool and name, in one unit, are a family."""
+        # The claim of each constraint.
         self.constraints: list[tuple[int, objects.Constraint]] = []
-        """The claim of each constraint."""
         self.is_distinct: list[bool] = []
+        # By constraint and way.
         self.covers: list[list[bool]] = []
-        """By constraint and way."""
+        # By constraint and device: a set of values as bits; 0: the attribute is missing.
         self.values: list[list[int]] = []
-        """By constraint and device: a set of values as bits; 0: the attribute is missing."""
+        # By constraint and device: a list where lists are off, which can only come first.
         self.is_alone: list[list[bool]] = []
-        """By constraint and device: a list where lists are off, which can only come first."""
         self._node, self._used, self._excluded = question.node, question.used, question.excluded
         self._device_classes = {one.name: one for one in question.classes}
         self._variables: dict[int, Mapping[str, Any]] = {}
         self._answers: dict[tuple[str, int | str], bool | Exception] = {}
+        # Pool, set and counter, by number.
         self._counter_names: list[tuple[int, str, str]] = []
-        """Pool, set and counter, by number."""
         self._read_requests()
         self._read_devices()
         self._read_constraints()
@@ -393,15 +408,15 @@ class Problem:
         """Fill what is known of each device, and of each way and device."""
         gates, used = self.gates, self._used
         held = used.capacity if gates.is_before_37 else used.capacity.keys() | used.shared
+        # By device: in use by other claims.
         self.taken = [one.id in used.devices | self._excluded for one in self.devices]
-        """By device: in use by other claims."""
         self.is_shareable = [
             gates.consumable_capacity and one.device.allow_multiple_allocations for one in self.devices
         ]
+        # By device: other claims have shares of it, so that its counters are paid.
         self.is_shared = [
             shareable and one.id in held for one, shareable in zip(self.devices, self.is_shareable, strict=True)
         ]
-        """By device: other claims have shares of it, so that its counters are paid."""
         overdrawn = self._counters()
         for way in self.ways:
             self._way_on_devices(way, overdrawn)
@@ -443,8 +458,8 @@ class Problem:
     def _counters(self) -> set[int]:
         """Fill what is left of counters; return the devices of pools in which some are overdrawn."""
         used = self._used
+        # By device: counters and amounts.
         self.uses: list[list[tuple[int, int]]] = [[] for _ in self.devices]
-        """By device: counters and amounts."""
         if not self.gates.partitionable_devices:
             return set()
         rows = [(place, one) for place, pool in enumerate(self.pools) for one in pool.counters]
@@ -504,8 +519,8 @@ class Problem:
 
     def _scale_capacity(self) -> None:
         """Bring the capacities of shareable devices into units in which they can be added without overflow."""
+        # By way and device: what is taken of each capacity of `room`; empty: no amounts.
         self.needs: list[list[tuple[int, ...]]] = [[() for _ in self.devices] for _ in self.ways]
-        """By way and device: what is taken of each capacity of `room`; empty: no amounts."""
         for index, candidate in enumerate(self.devices):
             self.room.append([])
             if not self.is_shareable[index]:
@@ -544,12 +559,12 @@ class Problem:
                 self.values.append(values)
                 self.is_alone.append(alone)
 
+        # distinctAttribute remembers the last device of each request only, and none that was taken back (1.36).
         self.forgets = self.gates.is_before_37 and any(
             is_distinct and is_covered and way.count > 1
             for is_distinct, row in zip(self.is_distinct, self.covers, strict=True)
             for is_covered, way in zip(row, self.ways, strict=True)
         )
-        """distinctAttribute remembers the last device of each request only, and none that was taken back (1.36)."""
 
     def _values(self, name: str) -> tuple[list[int], list[bool]]:
         """Return each device's values as a set of bits, and whether it is a list where lists are off."""
@@ -591,8 +606,8 @@ class Problem:
             strict=True,
         )
         numbers: dict[Hashable, int] = {}
+        # By device: interchangeable devices have one number.
         self.classes = [numbers.setdefault(key, len(numbers)) for key in keys]
-        """By device: interchangeable devices have one number."""
 
 
 def _has_no_faults(device: objects.Device) -> bool:
@@ -623,3 +638,179 @@ def _scaled(amount: int, unit: int, most: int = _MOST_AMOUNT) -> int:
     if scaled > _MOST_AMOUNT:
         raise InputError(f"expected amounts that 64 bits can compare, got {amount} billionths in steps of {unit}")
     return scaled
+
+
+_ONE: Final = 10**9
+_MILLI: Final = 10**6
+_LARGEST: Final = 2**63 - 1
+
+
+class CapacityError(Exception):
+    """A request that the scheduler gives up the pod for."""
+
+
+def consumed(requests: Mapping[str, int], capacities: Mapping[str, Capacity], gates: Gates) -> dict[str, int] | None:
+    """Return what a request takes of each capacity; None: the device cannot serve it.
+
+    Args:
+        requests: amounts by name; a capacity that is not named is taken by its default, or whole.
+        capacities: the device's.
+        gates: of the scheduler; 1.36 has no errors, and is content with amounts that it cannot compute.
+
+    Raises:
+        CapacityError: an amount cannot be represented, or is negative.
+    """
+    if requests.keys() - capacities.keys():
+        return None
+    taken: dict[str, int] = {}
+    for name, capacity in capacities.items():
+        amount = _taken(requests.get(name), capacity, gates)
+        if amount < 0 and not gates.is_before_37:
+            raise CapacityError(f'capacity "{name}": capacity value is negative')
+        taken[name] = amount
+    for name, capacity in capacities.items():
+        policy = capacity.request_policy
+        if policy is not None and _violates(taken[name], policy, gates):
+            return None
+        if taken[name] > capacity.value:
+            return None
+    return taken
+
+
+def _taken(requested: int | None, capacity: Capacity, gates: Gates) -> int:
+    policy = capacity.request_policy
+    if requested is None:
+        return capacity.value if policy is None or policy.default is None else policy.default
+    if policy is None:
+        return requested
+    limits = policy.valid_range
+    if limits is not None and limits.min is not None:
+        if requested < limits.min or limits.step is None:
+            return max(requested, limits.min)
+        unit = _unit(limits, gates)
+        start, step = _in(limits.min, unit), _in(limits.step, unit)
+        rounded = start + -(-(_in(requested, unit) - start) // step) * step if step > 0 else requested
+        if not gates.is_before_37 and ((unit == _MILLI and requested % _MILLI) or rounded > _LARGEST):
+            raise CapacityError("capacity request cannot be represented in the device's range arithmetic")
+        return rounded * unit if step > 0 else requested
+    if policy.valid_values is not None:
+        return next((value for value in policy.valid_values if requested <= value), requested)
+    return requested
+
+
+def _violates(amount: int, policy: RequestPolicy, gates: Gates) -> bool:
+    if policy.default is not None and amount == policy.default:
+        return False
+    limits = policy.valid_range
+    if limits is not None:
+        if limits.max is not None and amount > limits.max:
+            return True
+        if limits.step is None or limits.min is None:
+            return False
+        unit = _unit(limits, gates)
+        if unit == _MILLI and amount % _MILLI:
+            return True
+        step = _in(limits.step, unit)
+        return step > 0 and (_in(amount, unit) - _in(limits.min, unit)) % step != 0
+    return amount not in (policy.valid_values or (amount,))
+
+
+def _unit(limits: Range, gates: Gates) -> int:
+    """Return the unit of a range's arithmetic: thousandths where the gate is on and they are exact."""
+    if not gates.fractional_ranges:
+        return _ONE
+    known = [value for value in (limits.min, limits.max, limits.step) if value is not None]
+    if any(value % _MILLI or abs(value) > _LARGEST * _MILLI for value in known):
+        return _ONE
+    return _ONE if limits.step is not None and limits.step < _MILLI else _MILLI
+
+
+def _in(amount: int, unit: int) -> int:
+    """Return an amount in a unit, rounded up."""
+    return -(-amount // unit)
+
+
+# The bound of one search, in steps: some seconds.
+MOST_STEPS: Final = 20_000_000
+
+
+def allocate(question: Question, most_steps: int = MOST_STEPS) -> tuple[Claim, ...] | None:
+    """Return what the scheduler allocates to a pod's claims on a node; None: they cannot be allocated there.
+
+    Args:
+        question: with the claims.
+        most_steps: the bound of the search.
+
+    Raises:
+        AllocationError: the scheduler would fail, for this node or for the pod; or the bound was hit; or a selector was
+            not understood.
+        InputError: there are more claims than a pod may have, or amounts that cannot be compared.
+    """
+    problem = Problem(question)
+    return results_of(problem, question.node.name, solve(problem, most_steps))
+
+
+def solve(problem: Problem, most_steps: int = MOST_STEPS, *, prune: bool = True) -> list[tuple[int, int]] | None:
+    """Return ways and devices in order; None: there is no solution.
+
+    Raises:
+        AllocationError: as in `allocate`.
+    """
+    outcome, pairs, _ = search(problem, prune=prune, most_steps=most_steps)
+    if outcome == "found":
+        return pairs
+    if outcome == "error":
+        raise problem.errors[pairs[0][0]]
+    if outcome == "constraint":
+        way, device = pairs[0]
+        raise problem.reason_of(problem.ways[way], device)
+    if outcome == "limit":
+        raise AllocationError(f"the search was given up after {most_steps} steps", "timeout")
+    if any(pool.invalid for pool in problem.pools):
+        raise AllocationError("invalid resource pools were encountered", "node")
+    return None
+
+
+def results_of(problem: Problem, node: str, pairs: list[tuple[int, int]] | None) -> tuple[Claim, ...] | None:
+    """Return the claims with their devices in the scheduler's order, and the nodes that can use these."""
+    if pairs is None:
+        return None
+    found: list[list[Allocated]] = [[] for _ in problem.claims]
+    candidates: list[list[Candidate]] = [[] for _ in problem.claims]
+    for number, index in pairs:
+        way, candidate = problem.ways[number], problem.devices[index]
+        is_shared = problem.is_shareable[index]
+        amounts = (problem.amounts[number][index] or {}) if is_shared else {}
+        candidates[way.claim].append(candidate)
+        found[way.claim].append(
+            Allocated(
+                *candidate.id,
+                way.name,
+                way.is_admin,
+                str(candidate.id) if is_shared else None,
+                {name: Amount(amount) for name, amount in amounts.items()} or None,
+                (candidate.device.binding_conditions or ()) if problem.gates.binding_conditions else (),
+            )
+        )
+    return tuple(
+        changed(claim, allocated=tuple(devices), allocated_nodes=_nodes(chosen, node))
+        for claim, devices, chosen in zip(problem.claims, found, candidates, strict=True)
+    )
+
+
+def _nodes(chosen: list[Candidate], node: str) -> NodeSelector | None:
+    """Return which nodes can use the devices of a claim; None: all. Source: `createNodeSelector`."""
+    expressions: dict[object, Requirement] = {}
+    fields: dict[object, Requirement] = {}
+    for candidate in chosen:
+        owner = candidate.device if candidate.slice.per_device_node_selection else candidate.slice
+        if owner.node_name or candidate.device.binds_to_node:
+            return NodeSelector((Term(match_fields=(Requirement("metadata.name", "In", (node,)),)),))
+        selector: NodeSelector | None = owner.node_selector
+        for term in selector.node_selector_terms[:1] if selector is not None else ():
+            for listed, known in ((term.match_fields, fields), (term.match_expressions, expressions)):
+                for one in listed:
+                    known.setdefault((one.key, one.operator, frozenset(one.values)), one)
+    if not expressions and not fields:
+        return None
+    return NodeSelector((Term(tuple(expressions.values()), tuple(fields.values())),))

@@ -14,10 +14,10 @@ import msgspec
 from alignup.claims.objects import Allocated, Amount, Claim, Constraint, DeviceClass, NodeSelector, Request, Slice, Wire
 from alignup.errors import InputError, warn
 from alignup.kubernetes.manifest import IGNORED_CLAIMS, read_pod
-from alignup.kubernetes.node_object import NodeObject
+from alignup.kubernetes.node_fit import NodeObject
 from alignup.records import Record, field
-from alignup.text.documents import read_documents
 from alignup.text.typed import decode
+from alignup.text.yaml_reader import read_documents
 
 if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod
@@ -28,16 +28,19 @@ _DEEPEST: Final = 40
 
 
 class Resources(Record):
-    """The objects of a cluster that claims are allocated from."""
+    """The objects of a cluster that claims are allocated from.
+
+    Attributes:
+        templates: resourceClaimTemplates, each as the claim that it makes, under its own name.
+        by_node: by the name of a node, all slices of the pools that are for it; by no name, those for several nodes.
+    """
 
     slices: tuple[Slice, ...] = ()
     classes: tuple[DeviceClass, ...] = ()
     claims: tuple[Claim, ...] = ()
     templates: tuple[Claim, ...] = ()
-    """ResourceClaimTemplates, each as the claim that it makes, under its own name."""
     pods: tuple[Pod, ...] = ()
     by_node: dict[str, list[Slice]] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """By the name of a node, all slices of the pools that are for it; by no name, those for several nodes."""
 
     def __add__(self, other: Resources) -> Resources:
         return Resources(*(getattr(self, name) + getattr(other, name) for name in self.__match_args__))
@@ -237,13 +240,13 @@ def _template(document: object, place: str) -> Claim:
     return _claim(_Object(found.metadata, decode(found.spec, _Object, f"{place}: spec").spec), f"{place}: spec")
 
 
+# In the order of the fields of `Resources`.
 _READERS: Final[Mapping[str, Any]] = {
     "ResourceSlice": read_slice,
     "DeviceClass": read_class,
     "ResourceClaim": read_claim,
     "ResourceClaimTemplate": _template,
 }
-"""In the order of the fields of `Resources`."""
 
 
 def without_nulls(value: Any, depth: int = 0) -> Any:

@@ -12,27 +12,29 @@ from typing import Any, Final
 
 from msgspec.structs import replace as changed
 
-from alignup.claims.allocate import solve
 from alignup.claims.objects import ALL, Claim, Constraint, Request, Subrequest, Toleration
-from alignup.claims.problem import AllocationError, InUse, Problem, Question, attribute_of
+from alignup.claims.problem import AllocationError, InUse, Problem, Question, attribute_of, solve
 from alignup.records import Record, replace
 
+# The bound of each question that is asked again.
 _STEPS: Final = 2_000_000
-"""The bound of each question that is asked again."""
 _MOST_SHOWN: Final = 6
 
 
 class Refusal(Record):
-    """Why claims cannot be allocated."""
+    """Why claims cannot be allocated.
+
+    Attributes:
+        request: empty: several together.
+        constraint: empty: none is to blame.
+        helps: what would make it possible; each was tried.
+    """
 
     claim: str
     request: str
-    """Empty: several together."""
     constraint: str
-    """Empty: none is to blame."""
     text: str
     helps: tuple[str, ...]
-    """What would make it possible; each was tried."""
 
     @property
     def where(self) -> str:

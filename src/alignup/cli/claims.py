@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from alignup.claims.problem import Question
     from alignup.claims.read import Resources
     from alignup.kubelet.layout import NodeFiles
-    from alignup.kubernetes.node_object import NodeObject
+    from alignup.kubernetes.node_fit import NodeObject
 
 
 @options.subcommand("claims", "0 if all claims are allocated, or once the lines were answered; 1 if not")
@@ -57,9 +57,8 @@ def command(
     The claims of one pod are allocated together, in the pod's order. Devices come in the order in which the scheduler
     chooses them.
     """
-    from alignup.claims.allocate import results_of, solve
     from alignup.claims.gates import NEWEST, gates_of
-    from alignup.claims.problem import AllocationError, Problem, question_of
+    from alignup.claims.problem import AllocationError, Problem, question_of, results_of, solve
     from alignup.claims.read import Resources
     from alignup.kubelet.layout import CLAIMS, open_node
 
@@ -140,7 +139,7 @@ def _node(files: NodeFiles | None, node_file: str | None, known: Resources) -> t
     from alignup.kubelet.layout import NODE
     from alignup.kubelet.node_objects import read_node_object
     from alignup.kubelet.read import machine_of
-    from alignup.kubernetes.node_object import node_object
+    from alignup.kubernetes.node_fit import node_object
 
     addresses: dict[str, int] = {}
     facts = None

@@ -185,16 +185,20 @@ def show_product(console: Console, product: Product) -> None:
 
     What the documents' rule would make of a row is told where it differs.
     """
-    differs = any(not row.is_as_written for row in product.rows)
-    table = Table(*map(safe, product.resources), "merged", "preferred", *(["documents"] if differs else []))
+    rows = []
     for row in product.rows:
         cells = [
             f"{words.nodes_in_short(one.numa_nodes)}{'' if one.preferred else ' (not preferred)'}" for one in row.hints
         ]
         merged = "nothing" if row.merged == () else words.nodes_in_short(row.merged)
-        told = [(row.preferred, row.considered), (row.preferred_as_written, row.considered_as_written)]
+        is_written = row.considered or all(one.numa_nodes is None or len(one.numa_nodes) == 1 for one in row.hints)
+        told = [(row.preferred, row.considered), (all(one.preferred for one in row.hints), is_written)]
         verdict, written = (f"{'yes' if good else 'no'}{'' if kept else ', left out'}" for good, kept in told)
-        table.add_row(*cells, merged, verdict, *(["" if row.is_as_written else written] if differs else []))
+        rows.append((*cells, merged, verdict, "" if verdict == written else written))
+    columns = (*map(safe, product.resources), "merged", "preferred", "documents")
+    if not any(row[-1] for row in rows):
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
+    table = Table(*columns, rows=rows)
     print_whole(console, table, below=True)
     shown = f"{len(product.rows)} of {product.count}" if product.count > len(product.rows) else str(product.count)
     note = "; single-numa-node leaves out rows with a hint of several nodes, or one that is not preferred"

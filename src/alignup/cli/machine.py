@@ -17,9 +17,8 @@ from alignup.cli.failures import complain
 from alignup.cli.inputs import Pictures
 from alignup.cli.terminal import Table, can_write, make_console, nodes_text, print_json, print_whole, runs, safe
 from alignup.errors import InputError
-from alignup.machine.catalog import catalog_entries
 from alignup.machine.cpuset import CPUSet
-from alignup.machine.load import HERE
+from alignup.machine.load import HERE, catalog_entries
 from alignup.machine.machine import Machine, summary
 from alignup.machine.pci_devices import DISTANCES, PciTree, kind_of, pci_kinds, vendor_of
 from alignup.text.byte_sizes import short_bytes
@@ -117,7 +116,7 @@ def pack(source: str, target: str) -> None:
     Raises:
         InputError: the machine does not come from such a tree, or the snapshot cannot be written.
     """
-    from alignup.machine.snapshot import take_snapshot
+    from alignup.machine.archive import take_snapshot
 
     if not Path(source).is_dir():
         raise InputError.at("--snapshot", "a machine that is read from sysfs", source)

@@ -29,8 +29,8 @@ from alignup.text.json_text import decode_json
 
 if TYPE_CHECKING:
     from alignup.control_plane.api_server.api_client import Api
-    from alignup.kubelet.restart import Outcome, Restart
-    from alignup.kubelet.settings import Setting
+    from alignup.kubelet.check import Outcome, Restart
+    from alignup.kubelet.config import Setting
     from alignup.node import Node
     from alignup.node.holdings import Holdings
 
@@ -164,7 +164,7 @@ def show(
 
     Pods that the state files know and that are gone are left out: the kubelet drops them at its next admission.
     """
-    from alignup.kubelet.settings import settings_of
+    from alignup.kubelet.config import settings_of
     from alignup.node.holdings import holdings_of
 
     shown: Holdings | None = None
@@ -352,8 +352,7 @@ def publish(
     need_extra("cluster")
     need_extra("kubelet")  # without PodResources there are no devices, and pods that are gone stay
     need_text("--name", name)
-    from alignup.cli.agent import logged
-    from alignup.control_plane.api_server.api_client import with_api
+    from alignup.cli.cluster import run_in_cluster
     from alignup.control_plane.publishers.publish import publish_node
     from alignup.control_plane.serving import run_until_told
     from alignup.kubelet.read import read_kubelet
@@ -363,7 +362,7 @@ def publish(
     async def publish(api: Api) -> None:
         await run_until_told(publish_node(api, name, read, interval=interval, once=once, writes_events=not no_events))
 
-    with_api(kubeconfig, publish, complain=logged(logs.log_format, logs.log_level))
+    run_in_cluster(kubeconfig, publish, logs)
 
 
 # ---- check
@@ -405,8 +404,8 @@ def restart(*, source: KubeletSource = options.all_of(KubeletSource), as_json: b
     for a changed configuration, `--kubelet-version` for an upgrade, `--machine` for other CPUs or memory. Nothing is
     written.
     """
+    from alignup.kubelet.check import foretell
     from alignup.kubelet.layout import open_node
-    from alignup.kubelet.restart import foretell
 
     found = foretell(open_node(source.root, source.kubelet_dir, source.node_name), source.how())
     if as_json:

@@ -182,7 +182,7 @@ def complete_files(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
 def complete_machines(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the machines of the catalog that begin so; where none does, that the shell shall complete a file."""
-    from alignup.machine.catalog import catalog_entries
+    from alignup.machine.load import catalog_entries
 
     return completed(catalog_entries(), incomplete) or complete_files(ctx, param, incomplete)
 

@@ -56,6 +56,7 @@ NODE_SUBCOMMANDS = {
     "restart": "Say what a restart or an upgrade of the kubelet does to the pods that run.",
 }
 # The name of a subcommand, the subcommand, and the words after it.
+HOMES = {"ps": "ps", "release": "ps"} | dict.fromkeys(("extender", "fleet", "reconcile", "rebalance"), "cluster")
 _Resolved: TypeAlias = tuple[str | None, click.Command | None, list[str]]
 
 
@@ -79,8 +80,9 @@ class LazyGroup(click.Group):
         return node if cmd_name == "node" else self.imported(cmd_name)
 
     def imported(self, name: str) -> click.Command:
-        """Import and return a subcommand, which is called `command` in the module of its name."""
-        found: click.Command = import_module(f"alignup.cli.{name}").command
+        """Import and return a subcommand: `command` of the module of its name, or its name in one of `HOMES`."""
+        home = HOMES.get(name)
+        found: click.Command = getattr(import_module(f"alignup.cli.{home or name}"), name if home else "command")
         return found
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> _Resolved:

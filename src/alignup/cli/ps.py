@@ -1,4 +1,4 @@
-"""`alignup ps`: lists the leases and the processes that hold them."""
+"""`alignup ps` and `release`: list leases and the processes that hold them, and free those whose processes are gone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @options.subcommand("ps")
-def command(*, state: Path | None = options.state, as_json: bool = options.json("a lease")) -> None:
+def ps(*, state: Path | None = options.state, as_json: bool = options.json("a lease")) -> None:
     """List the leases of this user: who holds which CPUs, memory and devices, and for how long; and who waits for one.
 
     A lease whose process is gone holds nothing: the next request reclaims it. A lease of another container
@@ -149,3 +149,35 @@ def age(since: int, now: float) -> str:
 def _time_text(since: int) -> str:
     """Return a time as RFC 3339 writes it; empty: not known."""
     return datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if since else ""
+
+
+@options.subcommand("release", "0 freed; 1 a lease does not exist, or its process runs")
+def release(
+    *,
+    names: tuple[str, ...] = options.argument(
+        "NAME...", nargs=-1, required=True, shell_complete=options.complete_leases
+    ),
+    state: Path | None = options.state,
+    force: bool = options.flag("Free it even if its process runs, which goes on where it is."),
+    as_json: bool = options.flag("Print each lease that was freed as `alignup ps --json` does.", "--json"),
+) -> int:
+    """Free the leases of these names, as `alignup ps` shows them.
+
+    A lease whose process runs is refused, exit status 1, unless forced; the others are freed all the same. The
+    process is not ended, and stays bound to CPUs that others can then get.
+    """
+    from alignup.errors import AllocationError
+    from alignup.host.leases.source import open_source  # startup counts
+
+    source = open_source(state, complain)
+    refused = False
+    for name in dict.fromkeys(names):
+        try:
+            freed = source.release(name, force=force)
+        except AllocationError as refusal:
+            complain(refusal.detail)
+            refused = True
+        else:
+            if as_json:
+                print_json(lease_dict(freed.lease, freed.state))
+    return 1 if refused else 0

@@ -7,22 +7,32 @@ a node without NUMA management aligns nothing, whatever it admits: both are adde
 from __future__ import annotations
 
 from collections import Counter
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from alignup.cluster.cluster import REASONS, Cluster, Evaluation
 from alignup.cluster.node_totals import Fit, Shortage, Totals
-from alignup.cluster.reasons import refusal_causes
+from alignup.cluster.rows import request_of
+from alignup.errors import ConfigError
+from alignup.explanations.cause import MOST_CAUSES, without_requests
 from alignup.koordinator.effective import pod_policy
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
+from alignup.kubernetes.pod_requests import is_pinned_memory
+from alignup.machine.bits import bit_numbers
+from alignup.providers.cpu.provider import SMT_ALIGNMENT_ERROR
 from alignup.records import Record, field
+from alignup.topology_manager.refusal_message import Offer, kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from alignup.kubernetes.pod import Pod
+    import numpy.typing as npt
+
+    from alignup.kubernetes.pod import Container, Pod
     from alignup.node import Node
+    from alignup.topology_manager.scope import Refusal
 
 _NONE: Final = TOPOLOGY_POLICIES.index("none")
 
@@ -185,3 +195,276 @@ def replicas_that_fit(nodes: Sequence[Node], pod: Pod) -> list[int]:
             count += 1
         found.append(count)
     return found
+
+
+_AFFINITY: Final = REASONS.index("TopologyAffinityError")
+_SINGLE: Final = TOPOLOGY_POLICIES.index("single-numa-node")
+_OTHER_POLICY: Final = "the pod's policy is not the node's"
+_WHOLE_CORES: Final = "cpu cannot be allocated as whole cores"
+_OTHERS: Final = {
+    "UnexpectedAdmissionError": "too little is left to allocate",
+    "SMTAlignmentError": _WHOLE_CORES,
+    "UnschedulableAndUnresolvable": _OTHER_POLICY,
+    "Unschedulable": "its claims cannot be allocated",
+}
+_TOGETHER: Final = "the containers do not fit together"
+
+
+class Layout(Record):
+    """The facts about a node that its words depend on, besides what is free.
+
+    Attributes:
+        policy: an index into `TOPOLOGY_POLICIES`.
+        ids: the kernel's ids of the NUMA nodes; empty: their positions are all that is known.
+        resources: the resources that its managers give out; nothing else is asked of it.
+    """
+
+    policy: int
+    pod_scope: bool
+    numa_nodes: int
+    ids: tuple[int, ...]
+    resources: frozenset[str]
+
+
+class Layouts(Record, eq=False):
+    """The layout of each node of a cluster; there are few that differ.
+
+    Attributes:
+        of: for each node, its place in `kinds`.
+    """
+
+    kinds: tuple[Layout, ...]
+    of: npt.NDArray[np.int64]
+
+
+def layouts_of(cluster: Cluster) -> Layouts:
+    """Return the layout of each node."""
+    kinds: dict[Layout, int] = {}
+    nodes = cluster.nodes
+    of = np.empty(len(cluster), np.int64)
+    for index, row in enumerate(cluster.rows):
+        ids = nodes[index].machine.numa_node_ids if index < len(nodes) else ()
+        memory = row.memory.free if row.memory else {}
+        given = frozenset((*(("cpu",) if row.cpu else ()), *memory, *row.devices))
+        of[index] = kinds.setdefault(Layout(row.policy, row.pod_scope, row.numa_nodes, ids, given), len(kinds))
+    return Layouts(tuple(kinds), of)
+
+
+def refusal_causes(cluster: Cluster, pod: Pod, answer: Evaluation, indices: npt.NDArray[np.int64]) -> list[str]:
+    """Return why each of some nodes refuses a pod: all that are known are asked, the others by their amounts."""
+    if cluster.nodes:
+        return [short_cause(cluster.nodes[index], pod) for index in indices.tolist()]
+    texts = refusal_texts(cluster, layouts_of(cluster), pod, answer, indices)
+    return [text.removeprefix(_PREFIX) for text in texts]
+
+
+def short_cause(
+    node: Node, pod: Pod, refusal: Refusal | None = None, admits: Callable[[Pod], bool] | None = None
+) -> str:
+    """Return why a node refuses a pod, in words without amounts: the causes that `explain` tells.
+
+    Args:
+        node: the node; it stays as it is.
+        pod: the pod.
+        refusal: that of the node, where it was asked already.
+        admits: whether the node admits a pod, where that is known without asking it.
+    """
+    parts: list[str] = []
+    asked, where = pod, None
+    while len(parts) < MOST_CAUSES:
+        try:
+            refusal = refusal if refusal and not parts else node.try_admit(asked).refusal
+        except ConfigError:  # the pod's own policy does not go with so many NUMA nodes
+            parts.append(_OTHER_POLICY)
+            break
+        if refusal is None or (parts and refusal.container != where):
+            break
+        where = refusal.container
+        words, resources = _brief(node, refusal)
+        parts.append(words)
+        fewer = without_requests(asked, where, resources)
+        if not resources or fewer == asked or (admits is not None and admits(fewer)):
+            break
+        asked = fewer
+    return "; ".join(dict.fromkeys(parts))
+
+
+def _brief(node: Node, refusal: Refusal) -> tuple[str, Sequence[str]]:
+    """Return one cause in a few words, and the resources that it blames."""
+    if refusal.detail and not refusal.provider:
+        exclusive = refusal.reason == REASONS[_AFFINITY]
+        return "exclusivity keeps the pod away from others" if exclusive else _OTHER_POLICY, ()
+    if refusal.reason == SMT_ALIGNMENT_ERROR:
+        return _WHOLE_CORES, ("cpu",)
+    if refusal.detail:
+        blamed = refusal.resources
+        what = f"{_and(_shorts(blamed))} " if blamed else ""
+        return f"too little {what}is left to allocate", blamed
+    kind, offers = kind_of(refusal)
+    resources = [name for offer in offers for name in offer.resources]
+    if kind == "conflict" and refusal.policy == TOPOLOGY_POLICIES[_SINGLE]:
+        return _on_nodes(offers, node.machine.numa_node_ids), resources
+    return _WORDS[kind].format(_and(_shorts(resources))), resources
+
+
+def _on_nodes(offers: Sequence[Offer], ids: Sequence[int]) -> str:
+    """Return on which single NUMA nodes each resource is."""
+    policy = TOPOLOGY_POLICIES[_SINGLE]
+    parts = []
+    for offer in offers:
+        good = offer.good(policy)
+        if good is not None:
+            places = sorted(position for mask in good for position in bit_numbers(mask))
+            parts.append(f"{_and(_shorts(offer.resources))} only on {_nodes(places, ids)}")
+    return ", ".join(parts)
+
+
+# Nodes that are asked themselves why they refuse a pod.
+MOST_ASKED: Final = 64
+_PREFIX: Final = "NUMA: "
+# By the kind of the cause, as `alignup.explanations.cause.Cause` has it.
+_WORDS: Final = {
+    "too little": "not enough {} is free on the node",
+    "one node": "no NUMA node has enough {}",
+    "spread": "{} would need more NUMA nodes than on an empty machine",
+    "conflict": "no set of NUMA nodes suits {}",
+}
+
+
+def refusal_texts(
+    cluster: Cluster,
+    layouts: Layouts,
+    pod: Pod,
+    answer: Evaluation,
+    indices: npt.NDArray[np.int64],
+    own_policy: int = -1,
+    most_asked: int = MOST_ASKED,
+    told: Callable[[int, Pod], str] | None = None,
+) -> list[str]:
+    """Return why each of some nodes refuses a pod, as a scheduler shows it.
+
+    Args:
+        cluster: the nodes.
+        layouts: of the nodes, from `layouts_of`.
+        pod: the pod.
+        answer: what the cluster answered.
+        indices: the nodes that are asked for; all refuse it.
+        own_policy: the policy that the pod brings, as an index into `TOPOLOGY_POLICIES`; -1: none.
+        most_asked: how many nodes are asked for their own reason. If more refuse, one of each group with equal free
+            amounts is asked; beyond this number the reason follows from the amounts.
+        told: `short_cause` of a node by its number, where that is kept; None: each is asked.
+    """
+    nodes = cluster.nodes
+    told = told or (lambda number, pod: short_cause(nodes[number], pod))
+    asked_all = np.count_nonzero(indices < len(nodes)) <= most_asked
+    if asked_all and (indices < len(nodes)).all():
+        return [_PREFIX + told(index, pod) for index in indices.tolist()]
+    units: list[Pod | Container] = [pod]
+    if len(pod.all_containers) > 1:
+        units += pod.all_containers
+    wanted = [_wanted(cluster, one) for one in units]
+    columns: dict[str, dict[int, None]] = {}
+    for name, amount in chain.from_iterable(wanted):
+        columns.setdefault(name, {})[amount] = None
+    facts = np.empty((len(indices), 2 + 2 * sum(map(len, columns.values()))), np.int64)
+    facts[:, 0], facts[:, 1] = answer.reason[indices], layouts.of[indices]
+    place = 2
+    for name, amounts in columns.items():
+        cluster.nodes_with(name, list(amounts), indices, facts[:, place : place + len(amounts)])
+        place += len(amounts)
+    for name, amounts in columns.items():
+        # whether it takes more NUMA nodes now than if all that can be given were free
+        free, whole = (
+            np.cumsum(-np.sort(-found[indices], axis=1), axis=1)
+            for found in (cluster.free(name), cluster.allocatable(name))
+        )
+        for amount in amounts:
+            facts[:, place] = (free < amount).sum(axis=1) > (whole < amount).sum(axis=1)
+            place += 1
+    asked = [(name, amount) for name, amounts in columns.items() for amount in amounts]
+    said: dict[bytes, str] = {}
+    texts = []
+    # nodes of which all facts are equal are refused in the same words: their bytes tell, without a tuple for each
+    for index, key in enumerate(facts.view(f"V{facts.strides[0]}").ravel().tolist()):
+        text = said.get(key)
+        is_node = indices[index] < len(nodes)
+        if is_node and (asked_all or (most_asked and text is None)):
+            most_asked -= 1
+            text = said[key] = told(int(indices[index]), pod)
+        elif text is None:
+            reason, layout, *found = facts[index].tolist()
+            about = dict(zip(asked, zip(found[: len(asked)], found[len(asked) :], strict=True), strict=True))
+            given = layouts.kinds[layout].resources
+            by_unit = [[(name, *about[name, amount]) for name, amount in unit if name in given] for unit in wanted]
+            text = said[key] = _text(reason, layouts.kinds[layout], own_policy, by_unit)
+        texts.append(_PREFIX + text)
+    return texts
+
+
+# A resource, the NUMA nodes that have enough of it (-1: all together have not), and whether it takes more of them.
+_Fact = tuple[str, int, bool]
+
+
+def _wanted(cluster: Cluster, one: Pod | Container) -> list[tuple[str, int]]:
+    """Return what is asked for of the resources that any node has, devices first."""
+    cpus, memory, devices, _ = request_of(one)
+    wanted = {**dict(devices), **({"cpu": cpus} if cpus else {}), **dict(memory)}
+    known = cluster.resources
+    return [(name, amount) for name, amount in wanted.items() if amount and name in known]
+
+
+def _text(reason: int, layout: Layout, own_policy: int, units: Sequence[Sequence[_Fact]]) -> str:
+    """Return why a node refuses, by what its NUMA nodes have left.
+
+    Args:
+        reason: an index into `REASONS`.
+        layout: of the node.
+        own_policy: as for `refusal_texts`.
+        units: the facts for the pod as a whole, and then for each of its containers if there are several.
+    """
+    policy = layout.policy if own_policy < 0 else own_policy
+    several = len(units) > 1
+    asked = units[1:] if several and not layout.pod_scope and own_policy < 0 else units[:1]
+    for unit in asked:
+        lacking = _shorts([name for name, mask, _ in unit if mask == -1])
+        if lacking:
+            return _WORDS["too little"].format(_and(lacking))
+    if reason != _AFFINITY:
+        return _OTHERS.get(REASONS[reason], REASONS[reason])
+    why = next(filter(None, (_why(unit, policy, layout) for unit in asked)), "")
+    conflict = _WORDS["conflict"].format(_and(_shorts([name for name, _, _ in units[0]]) or ["the pod"]))
+    return why or (_TOGETHER if several else conflict)
+
+
+def _why(unit: Sequence[_Fact], policy: int, layout: Layout) -> str:
+    """Return why a pod or container finds no place by itself; empty: it does."""
+    if policy == _SINGLE:
+        spread = [name for name, mask, _ in unit if mask == 0]
+        if spread:
+            return _WORDS["one node"].format(_and(_shorts(spread)))
+        common = -1
+        for _, mask, _ in unit:
+            common &= mask
+        apart = [(name, mask) for name, mask, _ in unit if mask != (1 << layout.numa_nodes) - 1]
+        words = (f"{_short(name)} only on {_nodes(bit_numbers(mask), layout.ids)}" for name, mask in apart)
+        return "" if common else ", ".join(words)
+    wider = [name for name, _, needs_more in unit if needs_more]
+    return _WORDS["spread"].format(_and(_shorts(wider))) if wider else ""
+
+
+def _nodes(positions: Iterable[int], ids: Sequence[int]) -> str:
+    numbers = [str(ids[position] if ids else position) for position in positions]
+    return f"NUMA node{'s' if len(numbers) > 1 else ''} {_and(numbers)}"
+
+
+def _shorts(resources: Iterable[str]) -> list[str]:
+    return [_short(name) for name in resources]
+
+
+def _short(resource: str) -> str:
+    """Return a resource without the domain of its vendor."""
+    return resource if is_pinned_memory(resource) else resource.rpartition("/")[2]
+
+
+def _and(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

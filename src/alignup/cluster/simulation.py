@@ -22,7 +22,7 @@ import numpy as np
 from alignup.cluster.cluster import AMOUNTS_ONLY, REASONS, Cluster, Evaluation
 from alignup.cluster.evictions import plan_room, without
 from alignup.cluster.node_totals import Totals, check_blind, demand_key
-from alignup.cluster.reasons import short_cause
+from alignup.cluster.ranking import short_cause
 from alignup.errors import InputError, errors_at
 from alignup.kubernetes.manifest import read_pod
 from alignup.kubernetes.pod_requests import is_pinned_memory

@@ -57,21 +57,12 @@ class Row(Record):
         preferred: all hints are preferred, and all that name NUMA nodes name the same.
         considered: False where single-numa-node leaves the row out: a hint is not preferred, or names several NUMA
             nodes.
-        preferred_as_written: the same by the documents: all hints are preferred, whatever they name.
-        considered_as_written: by the documents only a hint that names several NUMA nodes leaves a row out.
     """
 
     hints: tuple[Choice, ...]
     merged: tuple[int, ...] | None
     preferred: bool
     considered: bool
-    preferred_as_written: bool
-    considered_as_written: bool
-
-    @property
-    def is_as_written(self) -> bool:
-        """Whether the documents make of this row what was made of it."""
-        return (self.preferred, self.considered) == (self.preferred_as_written, self.considered_as_written)
 
 
 class Product(Record):
@@ -122,14 +113,12 @@ def _row(hints: tuple[Hint, ...], ids: tuple[int, ...], *, single: bool, as_writ
     """Return the row of these hints."""
     masks = [mask for mask, _ in hints if mask is not None]
     merged = ids_of(reduce(int.__and__, masks), ids) if masks else None
-    all_preferred = all(is_preferred for _, is_preferred in hints)
-    preferred = all_preferred and (as_written or len(set(masks)) <= 1)
-    written = not single or all(_is_single(hint, as_written=True) for hint in hints)
-    considered = written if as_written else not single or all(map(_is_single, hints))
-    return Row(tuple(Choice.of(hint, ids) for hint in hints), merged, preferred, considered, all_preferred, written)
+    preferred = all(is_preferred for _, is_preferred in hints) and (as_written or len(set(masks)) <= 1)
+    considered = not single or all(_is_single(hint, as_written=as_written) for hint in hints)
+    return Row(tuple(Choice.of(hint, ids) for hint in hints), merged, preferred, considered)
 
 
-def _is_single(hint: Hint, *, as_written: bool = False) -> bool:
+def _is_single(hint: Hint, *, as_written: bool) -> bool:
     """Return whether single-numa-node considers a hint: it is preferred, and names one NUMA node or none.
 
     As the documents have it, it need not be preferred.

@@ -6,9 +6,9 @@ from itertools import islice, product
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.explanations.attempts import Attempts
+from alignup.explanations.cause import numa_nodes_of, places_in_words, spare_caches
 from alignup.explanations.explanation import Suggestion
 from alignup.explanations.manifests import asked_by, changed, manifest_of
-from alignup.explanations.missed import numa_nodes_of, places_in_words, spare_caches
 from alignup.explanations.pod_changes import node_reductions, pinned_shape, reductions, shapes, shared_container
 from alignup.explanations.removals import removal
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES

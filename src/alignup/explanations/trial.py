@@ -20,7 +20,7 @@ from alignup.topology_manager.scope import Refusal
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from alignup.kubernetes.node_object import NodeObject
+    from alignup.kubernetes.node_fit import NodeObject
     from alignup.kubernetes.pod import Container, Pod
     from alignup.node.node import Node
     from alignup.topology_manager.admission import Admission, ContainerAllocation

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from alignup.explanations.cause import causes_of, sentence_of
+from alignup.explanations.cause import admitted_cause, causes_of, missed_by, sentence_of
 from alignup.explanations.explanation import ContainerPart, Explanation, Holder, PlacePart, ResourcePart, Step
 from alignup.explanations.manifests import asked_by
-from alignup.explanations.missed import admitted_cause, missed_by
 from alignup.explanations.product import Choice, product_of, reachable
 from alignup.explanations.suggestions import suggestions_for
 from alignup.explanations.trial import Question, Trial, tried

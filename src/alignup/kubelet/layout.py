@@ -26,8 +26,7 @@ from typing import Final
 from alignup.errors import InputError, errors_in, system_errors
 from alignup.kubelet import must_gather
 from alignup.kubelet.processes import RunningKubelet, find_kubelet
-from alignup.machine.archive import read_archive
-from alignup.machine.snapshot import ROOT_TOPS, is_pci_link, kernel_file_size, kernel_tree
+from alignup.machine.archive import ROOT_TOPS, is_pci_link, kernel_file_size, kernel_tree, read_archive
 from alignup.machine.sysfs.tree import DirectoryTree, KernelTree
 
 KUBELET: Final = "var/lib/kubelet"

@@ -12,7 +12,7 @@ import msgspec
 from alignup.errors import InputError, errors_in
 from alignup.kubelet.checkpoints import checksum_of, decode_checkpoint
 from alignup.kubernetes.manifest import resized_pod
-from alignup.kubernetes.node_object import NodeObject, node_object
+from alignup.kubernetes.node_fit import NodeObject, node_object
 from alignup.kubernetes.pod_documents import PodDocument, pod_document
 from alignup.kubernetes.pod_requests import source_of
 from alignup.text.json_text import decode_json

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from alignup.kubelet.checkpoints import DeviceCheckpoint, KubeletState, MemoryState
     from alignup.kubelet.pod_resources import Allocatable, PodResources
-    from alignup.kubernetes.node_object import NodeObject
+    from alignup.kubernetes.node_fit import NodeObject
     from alignup.kubernetes.pod_documents import PodDocument
     from alignup.topology_manager.admission import MemoryBlock
 

@@ -14,14 +14,15 @@ from alignup.errors import ConfigError
 from alignup.kubernetes.versions import GateStage, KubeletVersion, release_of
 from alignup.text.known_keys import unknown_keys
 
+# The gates of policy options that are not yet stable.
 OPTION_GATES: Final = (
     "CPUManagerPolicyAlphaOptions",
     "CPUManagerPolicyBetaOptions",
     "TopologyManagerPolicyAlphaOptions",
     "TopologyManagerPolicyBetaOptions",
 )
-"""The gates of policy options that are not yet stable."""
 
+# The gates that concern the resource managers; others change no decision here.
 MANAGER_GATES: Final = (
     "CPUManagerPolicyOptions",
     "TopologyManagerPolicyOptions",
@@ -36,10 +37,9 @@ MANAGER_GATES: Final = (
     "InPlacePodVerticalScalingExclusiveCPUs",
     "InPlacePodVerticalScalingExclusiveMemory",
 )
-"""The gates that concern the resource managers; others change no decision here."""
 
+# The gates that set all gates of a stage, with that stage.
 ALL_OF: Final = {"AllAlpha": "alpha", "AllBeta": "beta"}
-"""The gates that set all gates of a stage, with that stage."""
 
 
 def effective_gates(

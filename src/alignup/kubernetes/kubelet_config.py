@@ -33,7 +33,6 @@ __all__ = [
     "load_config",
 ]
 
-
 TOPOLOGY_POLICIES: Final = ("none", "best-effort", "restricted", "single-numa-node")
 TOPOLOGY_SCOPES: Final = ("container", "pod")
 
@@ -56,19 +55,31 @@ class ReservedMemory(Record):
 
 
 class NodeReserve(Record):
-    """What a kubelet keeps from the pods of its node as a whole, whatever NUMA node it is on."""
+    """What a kubelet keeps from the pods of its node as a whole, whatever NUMA node it is on.
+
+    Attributes:
+        amounts: the sum of `kubeReserved` and `systemReserved`: CPU in thousandths, all else in units.
+        eviction_memory: `memory.available` of `evictionHard`: a quantity or a percentage; empty: none.
+        pods_per_core: 0: any number.
+    """
 
     amounts: Mapping[str, int] = field(default_factory=dict, hash=False)
-    """The sum of `kubeReserved` and `systemReserved`: CPU in thousandths, all else in units."""
     eviction_memory: str = "100Mi"
-    """`memory.available` of `evictionHard`: a quantity or a percentage; empty: none."""
     max_pods: int = 110
     pods_per_core: int = 0
-    """0: any number."""
 
 
 class KubeletConfig(Record):
-    """The fields of a KubeletConfiguration that the resource managers read, with the kubelet's defaults."""
+    """The fields of a KubeletConfiguration that the resource managers read, with the kubelet's defaults.
+
+    Attributes:
+        reserved_cpu_count: CPUs that `kubeReserved` and `systemReserved` reserve when `reservedSystemCPUs` names none.
+        feature_gates: those that are given; with none, the gates of policy options are on.
+        node_reserve: only `whole_verdict` of a node looks at it.
+        version: the kubelet's release; a text such as `v1.33.4` is parsed.
+        reading: `kubelet`, or `documents`: as the design documents are written where kubelets have gone on since.
+        profile: the behaviour of this kubelet where releases differ.
+    """
 
     topology_manager_policy: str = "none"
     topology_manager_scope: str = "container"
@@ -77,19 +88,13 @@ class KubeletConfig(Record):
     cpu_manager_policy_options: policy_options.CpuOptions = policy_options.CpuOptions()
     reserved_system_cpus: CPUSet = CPUSet()
     reserved_cpu_count: int = 0
-    """CPUs that `kubeReserved` and `systemReserved` reserve when `reservedSystemCPUs` names none."""
     memory_manager_policy: str = "None"
     reserved_memory: tuple[ReservedMemory, ...] = ()
     feature_gates: Mapping[str, bool] = field(default_factory=dict, hash=False)
-    """Those that are given; with none, the gates of policy options are on."""
     node_reserve: NodeReserve = NodeReserve()  # immutable
-    """Only `whole_verdict` of a node looks at it."""
     version: KubeletVersion = NEWEST
-    """The kubelet's release; a text such as `v1.33.4` is parsed."""
     reading: str = KUBELET
-    """`kubelet`, or `documents`: as the design documents are written where kubelets have gone on since."""
     profile: VersionProfile = field(init=False, repr=False, compare=False)
-    """The behaviour of this kubelet where releases differ."""
 
     def __post_init__(self) -> None:
         """Check the fields, parse the version, and look up what kubelets of that release do.

@@ -21,20 +21,23 @@ _MOST_DIGITS: Final = 9
 
 
 class KubeletFlags(Record):
-    """What flags say."""
+    """What flags say.
+
+    Attributes:
+        config: the path of the configuration file; empty: none is given.
+        config_dir: the folder with drop-ins; empty: none is given.
+        root_dir: the kubelet's own folder; empty: `/var/lib/kubelet`.
+        hostname: the name of the node where a flag sets it.
+        fields: the fields of a KubeletConfiguration that they set.
+        feature_gates: the feature gates that they set, which join those of the file.
+    """
 
     config: str = ""
-    """The path of the configuration file; empty: none is given."""
     config_dir: str = ""
-    """The folder with drop-ins; empty: none is given."""
     root_dir: str = ""
-    """The kubelet's own folder; empty: `/var/lib/kubelet`."""
     hostname: str = ""
-    """The name of the node where a flag sets it."""
     fields: Mapping[str, Any] = field(default_factory=dict)
-    """The fields of a KubeletConfiguration that they set."""
     feature_gates: Mapping[str, bool] = field(default_factory=dict)
-    """The feature gates that they set, which join those of the file."""
 
     def __bool__(self) -> bool:
         return bool(self.fields or self.feature_gates)
@@ -121,11 +124,6 @@ def _bool(text: str, gate: str) -> bool:
     return GO_BOOLEANS[text]
 
 
-def _eviction(text: str, flag: str) -> dict[str, str]:
-    """Return the map in a flag such as `memory.available<100Mi`."""
-    return _map(text.replace("<", "="), flag)
-
-
 def _reserved_memory(text: str, flag: str) -> list[dict[str, Any]]:
     """Return the reservations in a flag such as `0:memory=1Gi,hugepages-2Mi=4Mi;1:memory=2Gi`."""
     found = []
@@ -141,6 +139,6 @@ _FORMS: Final[Mapping[str, Callable[[str, str], Any]]] = {
     "text": lambda text, _flag: text,
     "map": _map,
     "number": _number,
-    "eviction": _eviction,
+    "eviction": lambda text, flag: _map(text.replace("<", "="), flag),  # such as `memory.available<100Mi`
     "reservedMemory": _reserved_memory,
 }

@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from alignup.kubernetes.qos import QOSClass
     from alignup.kubernetes.wire import ContainerWire, PodSpecWire, PodStatusWire, PodWire, ResourcesWire
 
+# The kinds of Kubernetes that make pods, and where they keep the template.
 WORKLOADS: Final = {
     **dict.fromkeys(
         ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController", "Job"), ("spec", "template")
     ),
     "CronJob": ("spec", "jobTemplate", "spec", "template"),
 }
-"""The kinds of Kubernetes that make pods, and where they keep the template."""
+# The start of a warning; code that has the claims' objects suppresses it.
 IGNORED_CLAIMS: Final = "the resource claims of pod"
-"""The start of a warning; code that has the claims' objects suppresses it."""
+# The priority of the classes that every cluster has.
 _CRITICAL_CLASSES: Final = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
-"""The priority of the classes that every cluster has."""
 _RESIZABLE: Final = ("cpu", "memory")
 _COMPUTE: Final = frozenset(_RESIZABLE)
 

@@ -7,18 +7,19 @@ resources of device plugins in random order; here they are in the order of their
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from struct import pack, unpack
 from typing import TYPE_CHECKING, Any, Final
 
-from alignup.kubernetes.node_object import NodeObject
+from alignup.errors import InputError
 from alignup.kubernetes.pod import OS_LABEL
 from alignup.kubernetes.pod_requests import CONFIG_SOURCE, MIRROR, is_device, is_pinned_memory, peak
 from alignup.kubernetes.qos import QOSClass
-from alignup.kubernetes.quantity import parse_quantity, whole_units
-from alignup.records import Record, replace
+from alignup.kubernetes.quantity import in_units, parse_quantity, whole_units
+from alignup.records import Record, field, replace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from alignup.kubernetes.kubelet_config import KubeletConfig
     from alignup.kubernetes.pod import Pod
@@ -32,13 +33,16 @@ FIELD_NAME: Final = "metadata.name"
 
 
 class Misfit(Record):
-    """Why a kubelet rejects a pod that its managers admitted, or whom it evicts to admit it."""
+    """Why a kubelet rejects a pod that its managers admitted, or whom it evicts to admit it.
+
+    Attributes:
+        reason: the reason in the pod's status; empty: the pod is admitted.
+        resources: the resources of which too little is left; empty: the pod does not suit the node.
+    """
 
     reason: str = ""
-    """The reason in the pod's status; empty: the pod is admitted."""
     message: str = ""
     resources: tuple[str, ...] = ()
-    """The resources of which too little is left; empty: the pod does not suit the node."""
     preempted: tuple[Pod, ...] = ()
 
 
@@ -308,3 +312,51 @@ def _nearest(pods: Iterable[Pod], lacking: Mapping[str, int]) -> list[Pod]:
         candidates[best] = candidates[-1]  # as the kubelet does, which decides between equal pods
         candidates.pop()
     return chosen
+
+
+class NodeObject(Record):
+    """The fields of a Node object that matter here.
+
+    Attributes:
+        name: empty: not known.
+        kubelet_version: `status.nodeInfo.kubeletVersion` as it stands there, such as `v1.33.4-eks-1`; None: not known.
+        allocatable: `status.allocatable`: CPU in thousandths, all else in units (bytes, devices, pods); empty: not
+            known.
+        knows_labels: False: there is no such object, so that of a label that is missing nothing is known.
+    """
+
+    name: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    kubelet_version: str | None = None
+    allocatable: Mapping[str, int] = field(default_factory=dict)
+    taints: tuple[Mapping[str, str], ...] = ()
+    knows_labels: bool = True
+
+
+def node_object(data: object, where: str = "nodeObject") -> NodeObject:
+    """Return the facts in a Node object, as plain objects.
+
+    Args:
+        data: the object.
+        where: the place that an error names.
+
+    Raises:
+        InputError: it is no Node object.
+    """
+    if not isinstance(data, Mapping):
+        raise InputError.at(where, "a Node object", data)
+    from alignup.kubernetes.wire import MetadataWire, NodeInfoWire, NodeSpecWire, NodeStatusWire, NodeWire  # noqa: PLC0415  # msgspec is slow to import
+    from alignup.text.typed import decode  # noqa: PLC0415  # as above
+
+    wire = decode(data, NodeWire, where)
+    if wire.kind != "Node":
+        raise InputError.at(f"{where}.kind", "Node", wire.kind)
+    metadata = wire.metadata or MetadataWire()
+    status = wire.status or NodeStatusWire()
+    info = status.node_info or NodeInfoWire()
+    amounts = {
+        name: in_units(name, parse_quantity(value, f"{where}.status.allocatable", name))
+        for name, value in (status.allocatable or {}).items()
+    }
+    taints = tuple((wire.spec or NodeSpecWire()).taints or ())
+    return NodeObject(metadata.name or "", metadata.labels or {}, info.kubelet_version or None, amounts, taints)

@@ -14,11 +14,10 @@ from alignup.records import Record, field, replace
 
 __all__ = ["ANY_NODE", "OS_LABEL", "POLICIES", "Container", "NodeConstraints", "Pod", "PodClaim", "PodReadings"]
 
-
 OS_LABEL: Final = "kubernetes.io/os"
+# The annotation of a pod by which its containers name policies of their own, or of a RuntimeClass with one for the
+# containers of its pods; no kubelet reads it.
 POLICIES: Final = "alignup.dev/policies"
-"""The annotation of a pod by which its containers name policies of their own, or of a RuntimeClass with one for the
-containers of its pods; no kubelet reads it."""
 
 
 class Container(Record):
@@ -26,23 +25,26 @@ class Container(Record):
 
     `requests` and `limits` map resource names to whole numbers: `cpu` in thousandths of a CPU, all else in
     units (bytes, devices). The last four fields are derived from them once, for the managers:
+
+    Attributes:
+        is_init: an init container of either kind.
+        is_sidecar: a restartable init container: it keeps what it gets while the pod runs.
+        exclusive_cpus: whole CPUs that the static CPU manager allocates exclusively; 0: it runs in the shared pool.
+        memory: (`memory` or `hugepages-<size>`, bytes) that a Static memory manager would pin, by name.
+        devices: (resource, count) of extended resources in its limits, by name; any may be a device plugin's.
+        fractional_memory: the first type in `memory` whose request is no whole number of bytes (`512m`): a Static
+            memory manager fails.
     """
 
     name: str
     requests: Mapping[str, int] = field(default_factory=dict, hash=False)
     limits: Mapping[str, int] = field(default_factory=dict, hash=False)
     is_init: bool = False
-    """An init container of either kind."""
     is_sidecar: bool = False
-    """A restartable init container: it keeps what it gets while the pod runs."""
     exclusive_cpus: int = 0
-    """Whole CPUs that the static CPU manager allocates exclusively; 0: it runs in the shared pool."""
     memory: tuple[tuple[str, int], ...] = ()
-    """(`memory` or `hugepages-<size>`, bytes) that a Static memory manager would pin, by name."""
     devices: tuple[tuple[str, int], ...] = ()
-    """(resource, count) of extended resources in its limits, by name; any may be a device plugin's."""
     fractional_memory: str = ""
-    """The first type in `memory` whose request is no whole number of bytes (`512m`): a Static memory manager fails."""
 
 
 class PodReadings(Protocol):
@@ -56,45 +58,61 @@ class PodReadings(Protocol):
 
 
 class PodClaim(Record):
-    """A claim of a pod (`spec.resourceClaims`), by which the scheduler gives it devices."""
+    """A claim of a pod (`spec.resourceClaims`), by which the scheduler gives it devices.
+
+    Attributes:
+        claim: the name of the ResourceClaim; empty: it is not made yet.
+        template: the name of the ResourceClaimTemplate of which it is made; empty: the claim is there by itself.
+        containers: those that use it.
+    """
 
     name: str
     claim: str = ""
-    """The name of the ResourceClaim; empty: it is not made yet."""
     template: str = ""
-    """The name of the ResourceClaimTemplate of which it is made; empty: the claim is there by itself."""
     containers: tuple[str, ...] = ()
-    """Those that use it."""
 
 
 class NodeConstraints(Record):
-    """What a pod's spec demands of a node as a whole, beyond what the resource managers look at."""
+    """What a pod's spec demands of a node as a whole, beyond what the resource managers look at.
+
+    Attributes:
+        node_affinity: the required terms of the node affinity, of which one has to match; None: there are none.
+        host_ports: (protocol, IP address, port).
+        os: `spec.os.name`; empty: not given.
+        os_label: the pod's own label `kubernetes.io/os`; empty: not given.
+        requests: the requests of the pod as a whole (`spec.resources`), in the units of `Container.requests`.
+        overhead: `spec.overhead`, in the same units.
+    """
 
     node_name: str = ""
     node_selector: Mapping[str, str] = field(default_factory=dict, hash=False)
     node_affinity: tuple[Mapping[str, Any], ...] | None = field(default=None, hash=False)
-    """The required terms of the node affinity, of which one has to match; None: there are none."""
     tolerations: tuple[Mapping[str, Any], ...] = field(default=(), hash=False)
     host_ports: tuple[tuple[str, str, int], ...] = ()
-    """(protocol, IP address, port)."""
     os: str = ""
-    """`spec.os.name`; empty: not given."""
     os_label: str = ""
-    """The pod's own label `kubernetes.io/os`; empty: not given."""
     priority: int | None = None
     requests: Mapping[str, int] = field(default_factory=dict, hash=False)
-    """The requests of the pod as a whole (`spec.resources`), in the units of `Container.requests`."""
     overhead: Mapping[str, int] = field(default_factory=dict, hash=False)
-    """`spec.overhead`, in the same units."""
     claims: tuple[PodClaim, ...] = ()
 
 
+# The constraints of a pod that demands nothing.
 ANY_NODE = NodeConstraints()
-"""The constraints of a pod that demands nothing."""
 
 
 class Pod(Record):
-    """A pod; `exclusive_cpus`, `memory` and `devices` are its effective request, as for a container."""
+    """A pod; `exclusive_cpus`, `memory` and `devices` are its effective request, as for a container.
+
+    Attributes:
+        all_containers: init containers, then the others: the order in which they are admitted. Filled in if not given.
+        constraints: what the pod demands of the node as a whole: only `whole_verdict` of a node looks at it.
+        pod_level: the meaning of the resources that the pod has as a whole (`spec.resources`); `IGNORED` also if it has
+            none.
+        readings: the same pod as kubelets of other releases and gates read it; None: they all read it so, or this is a
+            reading.
+        made_of: what this reading was made of, where readings differ.
+    """
 
     uid: str
     name: str
@@ -107,15 +125,10 @@ class Pod(Record):
     memory: tuple[tuple[str, int], ...] = ()
     devices: tuple[tuple[str, int], ...] = ()
     all_containers: tuple[Container, ...] = ()
-    """Init containers, then the others: the order in which they are admitted. Filled in if not given."""
     constraints: NodeConstraints = field(default=ANY_NODE, repr=False, compare=False)
-    """What the pod demands of the node as a whole: only `whole_verdict` of a node looks at it."""
     pod_level: PodLevel = PodLevel.IGNORED
-    """The meaning of the resources that the pod has as a whole (`spec.resources`); `IGNORED` also if it has none."""
     readings: PodReadings | None = field(default=None, repr=False, compare=False)
-    """The same pod as kubelets of other releases and gates read it; None: they all read it so, or this is a reading."""
     made_of: PodReadings | None = field(default=None, repr=False, compare=False)
-    """What this reading was made of, where readings differ."""
 
     def __post_init__(self) -> None:
         if not self.all_containers:

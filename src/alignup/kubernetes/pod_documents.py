@@ -18,21 +18,22 @@ from alignup.kubernetes.qos import QOSClass
 from alignup.kubernetes.versions import known_fields
 from alignup.records import Record, field, replace
 from alignup.text.counting import counted, some_of
-from alignup.text.documents import read_documents
 from alignup.text.known_keys import unknown_keys
+from alignup.text.yaml_reader import read_documents
 
+# The annotation with the uid by which a kubelet knows a static pod; the API server gives its copy another one.
 STATIC_UID: Final = "kubernetes.io/config.hash"
-"""The annotation with the uid by which a kubelet knows a static pod; the API server gives its copy another one."""
+# The most pods that are made of one object.
 MOST_REPLICAS: Final = 10_000
-"""The most pods that are made of one object."""
+# The levels of an object below which nobody keeps a template of a pod.
 _MOST_LEVELS: Final = 12
-"""The levels of an object below which nobody keeps a template of a pod."""
+# The fields beside a template that say how many pods it makes; Jobs run as many as the lower of the last two.
 _COUNTS: Final = ("replicas", "parallelism", "completions")
-"""The fields beside a template that say how many pods it makes; Jobs run as many as the lower of the last two."""
+# Kinds that may describe pods, or quote one, and make none.
 _WITHOUT_TEMPLATES: Final = frozenset({"CustomResourceDefinition", "Event"})
-"""Kinds that may describe pods, or quote one, and make none."""
 _QOS_CLASSES: Final = frozenset(map(str, QOSClass))
 _ENDED: Final = ("Succeeded", "Failed")
+# The reasons of a kubelet that does not admit a pod, beside OutOf and a resource.
 _REJECTIONS: Final = frozenset(
     """
     InitContainersRestartPolicyForbidden InvalidNodeInfo NodeAffinity NodeName NodePorts PodFeatureUnsupported
@@ -40,35 +41,37 @@ _REJECTIONS: Final = frozenset(
     TopologyAffinityError UnexpectedAdmissionError
     """.split()  # noqa: SIM905  # so many names read better without quotes
 )
-"""The reasons of a kubelet that does not admit a pod, beside OutOf and a resource."""
 
 
 class PodDocument(Record):
-    """A pod as it was found, with what a kubelet would not look at."""
+    """A pod as it was found, with what a kubelet would not look at.
+
+    Attributes:
+        count: the number of such pods that its object makes.
+        is_numbered: a single pod is numbered too, as those of a StatefulSet are.
+        node_name: the node that it is bound to; empty: none yet.
+        runtime_class: the name of its RuntimeClass; empty: it has none.
+        phase: from its status; empty: not known.
+        is_generated: its name, and uid, would be made up by the API server.
+        reason: from its status: why it has failed.
+        message: from its status.
+        started: when its kubelet took note of it, as RFC 3339 has it; empty: not known, or not yet.
+        created: when it was created.
+        container_ids: by the runtime's id, without its scheme, the container's name.
+    """
 
     pod: Pod
     count: int = 1
-    """The number of such pods that its object makes."""
     is_numbered: bool = False
-    """A single pod is numbered too, as those of a StatefulSet are."""
     node_name: str = ""
-    """The node that it is bound to; empty: none yet."""
     runtime_class: str = ""
-    """The name of its RuntimeClass; empty: it has none."""
     phase: str = ""
-    """From its status; empty: not known."""
     is_generated: bool = False
-    """Its name, and uid, would be made up by the API server."""
     reason: str = ""
-    """From its status: why it has failed."""
     message: str = ""
-    """From its status."""
     started: str = ""
-    """When its kubelet took note of it, as RFC 3339 has it; empty: not known, or not yet."""
     created: str = ""
-    """When it was created."""
     container_ids: Mapping[str, str] = field(default_factory=dict)
-    """By the runtime's id, without its scheme, the container's name."""
 
     @property
     def has_ended(self) -> bool:
@@ -87,12 +90,15 @@ def is_rejected(phase: str, reason: str) -> bool:
 
 
 class _Template(Record):
-    """A pod within an object."""
+    """A pod within an object.
+
+    Attributes:
+        name: what tells it from the others of its object; empty: nothing has to.
+    """
 
     manifest: Mapping[str, Any]
     place: str
     name: str
-    """What tells it from the others of its object; empty: nothing has to."""
     count: int
 
 

@@ -22,10 +22,10 @@ _HUGEPAGES: Final = "hugepages-"
 _NOTHING: Final[Mapping[str, Mapping[str, int]]] = MappingProxyType({})
 _NEWEST_READING: Final = PodReading()
 CONFIG_SOURCE: Final = "kubernetes.io/config.source"
+# The annotation by which the API server's copy of a static pod is known.
 MIRROR: Final = "kubernetes.io/config.mirror"
-"""The annotation by which the API server's copy of a static pod is known."""
+# Values of the annotation with which a kubelet marks static pods, which no API server has created.
 _STATIC_SOURCES: Final = ("file", "http")
-"""Values of the annotation with which a kubelet marks static pods, which no API server has created."""
 _NOT_DEVICES: Final = frozenset({"cpu", "memory", "ephemeral-storage", "storage"})
 _Item = TypeVar("_Item", Container, "RawRequests")
 
@@ -56,22 +56,25 @@ def is_device(resource: str) -> bool:
 
 
 class PodSource(Record, frozen=False):
-    """What a manifest says about a pod, for kubelets to read; each reading is made when it is first asked for."""
+    """What a manifest says about a pod, for kubelets to read; each reading is made when it is first asked for.
+
+    Attributes:
+        identity: the pod's `uid`, `name`, `namespace` and `annotations`.
+        raw_init: the resources of its init containers, in their order.
+        raw_containers: the resources of its other containers, in their order.
+        raw_pod: the resources of the pod as a whole (`spec.resources`, Pod Level Resources) if it has any.
+        allocated: by container, what the pod's status says that it was allocated, where that is not its request.
+        constraints: what the pod demands of the node as a whole.
+        stored_qos: the class that the API server has stored, which every kubelet goes by; None: it derives it.
+    """
 
     identity: Mapping[str, Any]
-    """The pod's `uid`, `name`, `namespace` and `annotations`."""
     raw_init: Sequence[RawRequests]
-    """The resources of its init containers, in their order."""
     raw_containers: Sequence[RawRequests]
-    """The resources of its other containers, in their order."""
     raw_pod: RawRequests | None
-    """The resources of the pod as a whole (`spec.resources`, Pod Level Resources) if it has any."""
     allocated: Mapping[str, Mapping[str, int]] = _NOTHING
-    """By container, what the pod's status says that it was allocated, where that is not its request."""
     constraints: NodeConstraints = ANY_NODE
-    """What the pod demands of the node as a whole."""
     stored_qos: QOSClass | None = None
-    """The class that the API server has stored, which every kubelet goes by; None: it derives it."""
     known: dict[PodReading, Pod] = field(default_factory=dict)
 
     def pod(self) -> Pod:

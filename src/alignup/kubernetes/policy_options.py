@@ -16,16 +16,19 @@ from alignup.records import Record
 
 
 class OptionFamily(Record):
-    """The options of one manager."""
+    """The options of one manager.
+
+    Attributes:
+        kind: `cpu` or `topology`.
+        words: the manager's name in a kubelet's messages.
+        gate: the gate of all options; those of alpha and beta ones have Alpha and Beta before its last word.
+        requirement: the words of a kubelet before the options if the gate is off, and after them.
+    """
 
     kind: str
-    """`cpu` or `topology`."""
     words: str
-    """The manager's name in a kubelet's messages."""
     gate: str
-    """The gate of all options; those of alpha and beta ones have Alpha and Beta before its last word."""
     requirement: str
-    """The words of a kubelet before the options if the gate is off, and after them."""
 
     def gate_of(self, stage: str) -> str:
         """Return the gate of alpha or beta options."""
@@ -91,19 +94,19 @@ def check_available(
             )
 
 
+# NUMA nodes that a kubelet allows without max-allowable-numa-nodes, which must not be smaller.
 DEFAULT_MAXIMUM: Final = 8
-"""NUMA nodes that a kubelet allows without max-allowable-numa-nodes, which must not be smaller."""
 _EXCLUSIVE: Final = (
     ("full-pcpus-only", "distribute-cpus-across-cores"),
     ("distribute-cpus-across-numa", "distribute-cpus-across-cores"),
     ("prefer-align-cpus-by-uncorecache", "distribute-cpus-across-cores"),
     ("prefer-align-cpus-by-uncorecache", "distribute-cpus-across-numa"),
 )
+# The words that Go's strconv.ParseBool takes.
 GO_BOOLEANS: Final = {
     **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
     **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
 }
-"""The words that Go's strconv.ParseBool takes."""
 
 
 class TopologyOptions(Record):

@@ -13,8 +13,8 @@ from typing import Final
 
 from alignup.errors import InputError
 
+# The largest amount, in whole units; of CPUs, in thousandths.
 LARGEST: Final = 2**63 - 1
-"""The largest amount, in whole units; of CPUs, in thousandths."""
 
 _ONE: Final = 10**9
 _MULTIPLIERS: Final[dict[str, int]] = {

@@ -38,33 +38,41 @@ NEWEST: Final = KNOWN_VERSIONS[-1]
 
 
 class GateStage(Record):
-    """The stage and default of a feature gate in a release."""
+    """The stage and default of a feature gate in a release.
+
+    Attributes:
+        maturity: `alpha`, `beta`, `GA` or `deprecated`.
+        is_on: by default.
+        is_locked: it cannot be set to anything but its default.
+    """
 
     maturity: str
-    """`alpha`, `beta`, `GA` or `deprecated`."""
     is_on: bool
-    """By default."""
     is_locked: bool
-    """It cannot be set to anything but its default."""
 
 
 class Release(Record):
-    """What is known of a release."""
+    """What is known of a release.
+
+    Attributes:
+        rules: the names of the rules that hold, see `docs/versions.md`.
+        faults: the names of known faults, see `docs/versions.md`: on these a kubelet hangs, panics or gives something
+            twice.
+        checkpoints: by file, the versions that the kubelet reads; it writes the last one.
+        cpu_options: by name, the stage of the CPU manager's options (`cpumanager/policy_options.go`): `alpha`, `beta`
+            or `GA`.
+        topology_options: the same of `topologymanager/policy_options.go`.
+        needs: by gate, the gates without which it must not be on.
+        gates: all feature gates that the kubelet knows, by name; `docs/versions.md` says how they were listed.
+    """
 
     rules: frozenset[str]
-    """The names of the rules that hold, see `docs/versions.md`."""
     faults: frozenset[str]
-    """The names of known faults, see `docs/versions.md`: on these a kubelet hangs, panics or gives something twice."""
     checkpoints: Mapping[str, tuple[str, ...]]
-    """By file, the versions that the kubelet reads; it writes the last one."""
     cpu_options: Mapping[str, str]
-    """By name, the stage of the CPU manager's options (`cpumanager/policy_options.go`): `alpha`, `beta` or `GA`."""
     topology_options: Mapping[str, str]
-    """The same of `topologymanager/policy_options.go`."""
     needs: Mapping[str, tuple[str, ...]]
-    """By gate, the gates without which it must not be on."""
     gates: Mapping[str, GateStage]
-    """All feature gates that the kubelet knows, by name; `docs/versions.md` says how they were listed."""
 
 
 @cache
@@ -145,15 +153,18 @@ def parse_versions(text: str, where: str = "kubeletVersion") -> tuple[KubeletVer
 
 
 class PodLevel(Enum):
-    """The meaning of resources of a pod as a whole (`spec.resources`) to a kubelet."""
+    """The meaning of resources of a pod as a whole (`spec.resources`) to a kubelet.
+
+    Attributes:
+        SETS_QOS: they decide the QoS class; containers get what their own requests say.
+        SHARES: they decide the QoS class, and the containers share CPUs and memory.
+        MANAGED: they decide the QoS class, and the managers give them to the pod (gate PodLevelResourceManagers).
+    """
 
     IGNORED = "ignored"
     SETS_QOS = "sets QoS"
-    """They decide the QoS class; containers get what their own requests say."""
     SHARES = "shares"
-    """They decide the QoS class, and the containers share CPUs and memory."""
     MANAGED = "managed"
-    """They decide the QoS class, and the managers give them to the pod (gate PodLevelResourceManagers)."""
 
 
 class StatusRequests(Enum):
@@ -174,11 +185,14 @@ class PodReading(Record):
 
 
 class VersionProfile(Record):
-    """The behaviour of a release, with its feature gates, where releases differ."""
+    """The behaviour of a release, with its feature gates, where releases differ.
+
+    Attributes:
+        distribution_as_written: as KEP-2902 has it; no kubelet does so.
+    """
 
     device_hints_over_all_nodes: bool = False
     distribution_as_written: bool = False
-    """As KEP-2902 has it; no kubelet does so."""
     memory_groups_checked: bool = True
     odd_l3_rest_rounds_down: bool = False
     pods: PodReading = PodReading()

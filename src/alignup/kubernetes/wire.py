@@ -172,5 +172,5 @@ class PodWire(msgspec.Struct, rename="camel", gc=False):
     status: PodStatusWire | None = None
 
 
+# The names of the fields of a KubeletConfiguration that are read.
 CONFIGURATION_FIELDS: Final = tuple(one.encode_name for one in msgspec.structs.fields(ConfigurationWire))
-"""The names of the fields of a KubeletConfiguration that are read."""

@@ -1,6 +1,6 @@
 """Writes tar archives, and reads chosen files out of tars, zips and folders: nothing is unpacked, no link followed.
 
-Which files matter, and what is in them, is left to `alignup.machine.snapshot` and to readers of other layouts.
+Which files matter, and what is in them, is left to `alignup.machine.archive` and to readers of other layouts.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import gzip
 import io
 import lzma
 import os
+import posixpath
 import re
 import stat
 import struct
@@ -25,20 +26,22 @@ from pathlib import Path
 from typing import IO, Any, Final, Literal, Self
 
 from alignup.errors import InputError, system_reason, warn
+from alignup.machine.sysfs.files import find_kernel_files, is_kernel_file, kept_text, pci_names
+from alignup.machine.sysfs.tree import PCI_FOLDER, DirectoryTree, KernelTree, MemoryTree, largest_size
 from alignup.records import Record
 from alignup.text.counting import some_of
 
 _COMPRESSIONS: Final = {b"\x1f\x8b": gzip, b"\xfd7zXZ\x00": lzma, b"BZh": bz2}
 _ZIP: Final = b"PK\x03\x04"
+# Bytes that are looked through: of the whole cluster's files, as support asks for.
 _MAX_UNPACKED: Final = 2 << 30
-"""Bytes that are looked through: of the whole cluster's files, as support asks for."""
 _MOST_KEPT: Final = 64 << 20
 _MOST_NESTED: Final = 32 << 20
 _NESTED: Final = re.compile(r"\.(?:tar\.[gx]z|tar|tgz|zip)$")
+# Bytes of an extended header, which has a path that is long.
 _MOST_EXTENSION: Final = 1 << 10
-"""Bytes of an extended header, which has a path that is long."""
+# Digits in a row: the time to read some grows with their square.
 _LONG_NUMBER: Final = re.compile(rb"\d{21}")
-"""Digits in a row: the time to read some grows with their square."""
 _HEAD: Final = 512
 _CHUNK: Final = 1 << 20
 
@@ -64,14 +67,17 @@ _DAMAGE: Final = (
 
 
 class Archive(Record):
-    """The files and links that were read of an archive, by path from the root."""
+    """The files and links that were read of an archive, by path from the root.
+
+    Attributes:
+        files: the contents of the files that were asked for.
+        links: where the symbolic links that were asked for point to.
+        folder: the name of the folder that they are in; empty: they are at the top.
+    """
 
     files: dict[str, bytes]
-    """The contents of the files that were asked for."""
     links: dict[str, str]
-    """Where the symbolic links that were asked for point to."""
     folder: str = ""
-    """The name of the folder that they are in; empty: they are at the top."""
 
 
 def check_suffix(path: str | os.PathLike[str], where: str) -> Literal["w:xz", "w:gz"]:
@@ -170,12 +176,15 @@ def read_archive(
 
 
 class _Member(Record):
-    """A plain file or a symbolic link in an archive."""
+    """A plain file or a symbolic link in an archive.
+
+    Attributes:
+        link: where it points to; None: it is a file.
+    """
 
     path: str
     size: int
     link: str | None
-    """Where it points to; None: it is a file."""
     read: Callable[[], bytes]
 
 
@@ -398,3 +407,74 @@ def _tar_content(stream: _Forward, member: tarfile.TarInfo) -> bytes:
     if len(data) < member.size:
         raise tarfile.ReadError("unexpected end of data")
     return data
+
+
+# First names of paths from the root of a machine, as `read_archive` takes them.
+ROOT_TOPS: Final = frozenset({"sys", "proc", "etc", "var"})
+
+
+def take_snapshot(root: str | os.PathLike[str], path: str | os.PathLike[str]) -> int:
+    """Pack the kernel files beneath `root` that discovery reads, and nothing else; return how many they were.
+
+    Equal files make an equal archive. It is written beside `path` and then moved there, so that it is whole
+    or not there.
+
+    Args:
+        root: A directory with `sys` and `proc` in it.
+        path: The archive to write; its suffix (.tar.xz, .tar.gz or .tgz) says how it is compressed.
+
+    Raises:
+        InputError: the suffix is another, `root` cannot be read, there are no kernel files, or `path` cannot
+            be written.
+    """
+    check_suffix(path, "the name of the snapshot")
+    files = list(find_kernel_files(DirectoryTree(root)))
+    if not files:
+        raise InputError(f"no kernel files to pack at {os.fspath(root)}")
+    write_archive(path, ((name, text.encode("ascii", "replace")) for name, text in files), "a snapshot")
+    return len(files)
+
+
+def load_snapshot(path: str | os.PathLike[str], node_name: str | None = None) -> KernelTree:
+    """Return the kernel files that an archive or a folder holds, as `read_archive` finds those of a node.
+
+    Other files are ignored, unread. A link in `sys/bus/pci/devices` stands for the files it leads to.
+
+    Raises:
+        InputError: the file is no archive, is damaged or too large, or has no kernel files in it, or those of several
+            machines, of which none has that name.
+    """
+    source = os.fspath(path)
+    tree = kernel_tree(read_archive(path, ROOT_TOPS, kernel_file_size, is_pci_link, node_name=node_name), source)
+    if tree is None:
+        if Path(path).is_dir():
+            return DirectoryTree(path)
+        raise InputError(
+            f"no files of sys and proc in the snapshot {source}; "
+            "`alignup machine --snapshot FILE` or `tar czf FILE -C / sys/devices/system` packs them"
+        )
+    return tree
+
+
+def kernel_file_size(name: str) -> int | None:
+    """Return how many bytes a file may have by its path from the root; None: discovery does not read it."""
+    # a link in `sys/bus/pci/devices` may lead to the folder that it is in
+    is_target = name.startswith("sys/devices/pci") and posixpath.basename(name) in pci_names()
+    return largest_size(name) if is_kernel_file(name) or is_target else None
+
+
+def is_pci_link(name: str) -> bool:
+    """Return whether a path is the link of a PCI device."""
+    return posixpath.dirname(name) == PCI_FOLDER
+
+
+def kernel_tree(archive: Archive, source: str) -> MemoryTree | None:
+    """Return the kernel files of an archive that was read with `kernel_file_size`; None if it has none."""
+    files = {name: data.decode("ascii", "replace") for name, data in archive.files.items()}
+    for link, target in archive.links.items():
+        folder = posixpath.normpath(posixpath.join(PCI_FOLDER, target))
+        for name in pci_names():
+            if f"{folder}/{name}" in files:
+                files[f"{link}/{name}"] = files[f"{folder}/{name}"]
+    kept = {name: kept_text(name, text) for name, text in files.items() if is_kernel_file(name)}
+    return MemoryTree(source, kept) if kept else None

@@ -17,16 +17,16 @@ TYPE_CHECKING = False  # `typing` is slow to import
 if TYPE_CHECKING:
     from typing import Final
 
+# CPU numbers are below this: eight times what the kernel can be built for, so that a typing error in a list costs an
+# error and not gigabytes.
 CPU_LIMIT: Final = 65536
-"""CPU numbers are below this: eight times what the kernel can be built for, so that a typing error in a
-list costs an error and not gigabytes."""
 
+# CPUs that a discovered machine may have: as many as the kernel can be built for.
 CPU_COUNT_LIMIT: Final = 8192
-"""CPUs that a discovered machine may have: as many as the kernel can be built for."""
 
 _SHOWN: Final = 40
+# Characters of a list: one of every other CPU has fewer.
 _LONGEST_LIST: Final = 4 * CPU_LIMIT
-"""Characters of a list: one of every other CPU has fewer."""
 
 
 class CPUSet(AbstractSet[int]):

@@ -26,23 +26,27 @@ _SHOWN_IDS = 4
 _SHOWN_LETTERS = 80
 _SHOWN_NODES = 16
 _NO_HINT = ", which then finds no hint: restricted and single-numa-node refuse every pod that asks for it"
+# The NUMA node id that a plugin reports if it has not determined one; no machine has a node of this id.
 UNKNOWN_NUMA_NODE = -1
-"""The NUMA node id that a plugin reports if it has not determined one; no machine has a node of this id."""
 _KEYS = frozenset({"id", "numa", "healthy", "pci"})
 
 
 class Device(Record):
-    """One device as its plugin reports it."""
+    """One device as its plugin reports it.
+
+    Attributes:
+        id: unique within the resource.
+        numa_nodes: kernel ids of the NUMA nodes it is near to; None: the plugin reported no topology.
+        has_only_unknown_nodes: its plugin reported NUMA nodes, none of which the machine has; they are left out of
+            `numa_nodes`.
+        pci: its PCI address; empty: not known, or the id is it.
+    """
 
     id: str
-    """Unique within the resource."""
     numa_nodes: tuple[int, ...] | None
-    """Kernel ids of the NUMA nodes it is near to; None: the plugin reported no topology."""
     healthy: bool = True
     has_only_unknown_nodes: bool = False
-    """Its plugin reported NUMA nodes, none of which the machine has; they are left out of `numa_nodes`."""
     pci: str = ""
-    """Its PCI address; empty: not known, or the id is it."""
 
 
 def decode_inventory(inventory: object, machine: Machine, where: str = "devices") -> dict[str, tuple[Device, ...]]:

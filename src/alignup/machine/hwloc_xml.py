@@ -30,21 +30,24 @@ _MAX_DEPTH: Final = 200
 _WORD_DIGITS: Final = 8
 _MOST_WORDS: Final = CPU_LIMIT // 32
 _MOST_DIGITS: Final = 18
+# What is read of hwloc's subtypes of memory.
 _KINDS: Final = {"DRAM": "dram", "HBM": "hbm", "MCDRAM": "hbm", "GPUMemory": "gpu", "NVM": "far", "CXL-DRAM": "far"}
-"""What is read of hwloc's subtypes of memory."""
 _FARTHEST: Final = 1 << 31
 
 
 class _Found(Record, frozen=False):
-    """Objects of each kind, in the order of the document. Sets of CPUs are ints as bit sets."""
+    """Objects of each kind, in the order of the document. Sets of CPUs are ints as bit sets.
+
+    Attributes:
+        nodes: (id, CPUs it has or is near, the object).
+        pci: (the object, CPUs it is near).
+    """
 
     packages: list[tuple[int | None, int]] = field(default_factory=list)
     cores: list[int] = field(default_factory=list)
     l3_groups: list[int] = field(default_factory=list)
     nodes: list[tuple[int, int, Element]] = field(default_factory=list)
-    """(id, CPUs it has or is near, the object)."""
     pci: list[tuple[Element, int]] = field(default_factory=list)
-    """(the object, CPUs it is near)."""
     cpus: int = 0
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import os  # evaluated by whoever asks for the types of the options
 import re
 import reprlib
-from collections.abc import Callable, Iterable, Mapping  # as above
+from collections.abc import Callable, Iterable, Iterator, Mapping  # as above
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from alignup.errors import InputError, system_reason
@@ -22,14 +23,13 @@ from alignup.records import replace
 if TYPE_CHECKING:
     from pathlib import Path
 
-
+# The source that is the machine at hand.
 HERE: Final = "/"
-"""The source that is the machine at hand."""
 
 _MAX_FILE: Final = 16 << 20
 _HEAD: Final = 512
+# The start of JSON; that of `lscpu -J` is a text as lscpu prints it, and a prompt can start with a bracket.
 _JSON: Final = re.compile(rb'\s*(?:\{(?!\s*"(?:lscpu|cpus)")|\[\s*[\[{"\d\]])')
-"""The start of JSON; that of `lscpu -J` is a text as lscpu prints it, and a prompt can start with a bracket."""
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
@@ -84,7 +84,7 @@ def load_machine(source: str, node_name: str | None = None) -> LoadedMachine:
 
 
 def _load_archive(path: Path, node_name: str | None) -> LoadedMachine:
-    from alignup.machine.snapshot import load_snapshot  # noqa: PLC0415  # see the module
+    from alignup.machine.archive import load_snapshot  # noqa: PLC0415  # see the module
     from alignup.machine.sysfs.machine import describe  # noqa: PLC0415  # see the module
 
     return LoadedMachine(describe(load_snapshot(path, node_name)))
@@ -92,7 +92,7 @@ def _load_archive(path: Path, node_name: str | None) -> LoadedMachine:
 
 def _catalog() -> Mapping[str, LoadedMachine]:
     """Return the machines that come with the package."""
-    from alignup.machine.catalog import catalog_entries  # noqa: PLC0415  # see the module
+    from alignup.machine.load import catalog_entries  # noqa: PLC0415  # see the module
 
     return catalog_entries()
 
@@ -178,12 +178,10 @@ def machine_with_devices_from_dict(data: Mapping[str, Any], source: str = "") ->
     return replace(found, pods=tuple(data["pods"])) if data.get("pods") else found
 
 
+# When NVIDIA's driver is asked for GPUs: never, only if nothing else describes them, or even then. "if there" is "if
+# missing" for callers that did not ask for GPUs: if the machine has none, or its driver does not answer, the result has
+# no GPUs, and that is no error.
 AskDriver = Literal["never", "if there", "if missing", "always"]
-"""When NVIDIA's driver is asked for GPUs: never, only if nothing else describes them, or even then.
-
-"if there" is "if missing" for callers that did not ask for GPUs: if the machine has none, or its driver does not
-answer, the result has no GPUs, and that is no error.
-"""
 
 
 def load_with_devices(
@@ -268,3 +266,47 @@ def _with_gpus(loaded: LoadedMachine, ask: AskDriver, tell: Callable[[str], None
         tell(f"the NVIDIA GPUs of this machine are left out: {error}")
         return loaded
     return loaded.with_devices(gpus.devices, gpus.preferred_sets)
+
+
+_SUFFIX: Final = ".json"
+# importlib.resources and pathlib take longer to import than everything here takes
+_FOLDER: Final = os.path.join(os.path.dirname(__file__), "catalog_data")  # noqa: PTH118, PTH120
+
+
+class _Catalog(Mapping[str, LoadedMachine]):
+    """Machines by name, each read when it is looked up."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = tuple(names)
+
+    def __repr__(self) -> str:
+        return f"<catalog of machines: {', '.join(self)}>"
+
+    def __getitem__(self, name: str) -> LoadedMachine:
+        if name not in self._names:
+            raise KeyError(name)
+        return _read_entry(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+@cache
+def _read_entry(name: str) -> LoadedMachine:
+    """Return the entry of a name that there is."""
+    import msgspec  # noqa: PLC0415  # slow to import, and not needed for the names
+
+    with open(os.path.join(_FOLDER, name + _SUFFIX), "rb") as file:  # noqa: PTH118, PTH123  # see `_FOLDER`
+        data = msgspec.json.decode(file.read())
+    machine = machine_from_dict(data["machine"], f"{name}: machine")
+    return LoadedMachine(machine, pods=tuple(data.get("pods", ()))).completed(data, f"{name}: ")
+
+
+@cache
+def catalog_entries() -> Mapping[str, LoadedMachine]:
+    """Return the catalog, sorted by name; to look up a name that is not there is a `KeyError`."""
+    files = sorted(os.listdir(_FOLDER))  # noqa: PTH208  # see `_FOLDER`
+    return _Catalog(name.removesuffix(_SUFFIX) for name in files if name.endswith(_SUFFIX))

@@ -14,22 +14,25 @@ if TYPE_CHECKING:
 
     from alignup.machine.machine import Machine
 
+# The keys, besides the machine, that a machine object, a scenario and a node line have in common.
 EXTRA_KEYS: Final = ("devices", "preferredSets", "kubelet")
-"""The keys, besides the machine, that a machine object, a scenario and a node line have in common."""
 
 
 class LoadedMachine(Record):
-    """A machine with its devices; all but the machine is mostly empty."""
+    """A machine with its devices; all but the machine is mostly empty.
+
+    Attributes:
+        devices: by resource.
+        preferred_sets: by resource, sets of device ids that go well together, the best first.
+        kubelet: fields of a KubeletConfiguration that goes with the machine; not decoded yet.
+        pods: manifests of example pods; not decoded yet.
+    """
 
     machine: Machine
     devices: Mapping[str, Sequence[Device]] = field(default_factory=dict)
-    """By resource."""
     preferred_sets: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)
-    """By resource, sets of device ids that go well together, the best first."""
     kubelet: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of a KubeletConfiguration that goes with the machine; not decoded yet."""
     pods: tuple[Mapping[str, Any], ...] = ()
-    """Manifests of example pods; not decoded yet."""
 
     def with_devices(
         self,

@@ -38,20 +38,35 @@ __all__ = [
     "summary",
 ]
 
+# A mask of NUMA nodes is one machine word.
 NUMA_NODE_LIMIT: Final = 64
-"""A mask of NUMA nodes is one machine word."""
 
+# Bytes of all NUMA nodes together, so that no sum of amounts leaves the 63 bits that the kernels count in.
 MEMORY_LIMIT: Final = 1 << 61
-"""Bytes of all NUMA nodes together, so that no sum of amounts leaves the 63 bits that the kernels count in."""
 
+# The distance of nodes that cannot reach each other (ACPI's SLIT); written for ids that do not exist.
 UNREACHABLE: Final = 255
-"""The distance of nodes that cannot reach each other (ACPI's SLIT); written for ids that do not exist."""
 
 
 class Machine(Record):
     """A machine: its NUMA nodes by ascending id, and what else discovery found.
 
     The fields that no argument sets are indexes, worked out once when the record is made.
+
+    Attributes:
+        unassigned_cores: cores whose CPUs are online and belong to no NUMA node. Nothing is ever placed on them: a mask
+            of nodes cannot name them. They are listed so that every CPU of the machine is accounted for.
+        isolated_cpus: CPUs that the kernel's scheduler puts no process on (`isolcpus`); kubelets give them away like
+            others.
+        nohz_full_cpus: CPUs without a timer tick (`nohz_full`).
+        numa_node_ids: kernel ids by position.
+        cpus: bit set of the CPUs of all NUMA nodes.
+        node_cpus: bit set of the CPUs of each node, by position.
+        overlapping_cpus: bit set of the CPUs that more than one node lists; see `disjoint`.
+        sockets: ids of the sockets that have CPUs in a NUMA node, ascending.
+        socket_cpus: bit set of the CPUs of each socket, in the order of `sockets`.
+        socket_nodes: mask of the NUMA nodes that have CPUs of each socket, in the order of `sockets`.
+        distance_matrix: rows and columns by position; None unless every node knows its distances.
 
     Raises:
         InputError: there is no NUMA node, there are more than `NUMA_NODE_LIMIT`, ids do not ascend, or a node
@@ -62,29 +77,17 @@ class Machine(Record):
     offline_cpus: tuple[int, ...] = ()
     pci_devices: tuple[PciDevice, ...] = ()
     unassigned_cores: tuple[Core, ...] = ()
-    """Cores whose CPUs are online and belong to no NUMA node. Nothing is ever placed on them: a mask of nodes
-    cannot name them. They are listed so that every CPU of the machine is accounted for."""
     isolated_cpus: tuple[int, ...] = ()
-    """CPUs that the kernel's scheduler puts no process on (`isolcpus`); kubelets give them away like others."""
     nohz_full_cpus: tuple[int, ...] = ()
-    """CPUs without a timer tick (`nohz_full`)."""
 
     numa_node_ids: tuple[int, ...] = field(init=False, repr=False, compare=False)
-    """Kernel ids by position."""
     cpus: int = field(init=False, repr=False, compare=False)
-    """Bit set of the CPUs of all NUMA nodes."""
     node_cpus: tuple[int, ...] = field(init=False, repr=False, compare=False)
-    """Bit set of the CPUs of each node, by position."""
     overlapping_cpus: int = field(init=False, repr=False, compare=False)
-    """Bit set of the CPUs that more than one node lists; see `disjoint`."""
     sockets: tuple[int, ...] = field(init=False, repr=False, compare=False)
-    """Ids of the sockets that have CPUs in a NUMA node, ascending."""
     socket_cpus: tuple[int, ...] = field(init=False, repr=False, compare=False)
-    """Bit set of the CPUs of each socket, in the order of `sockets`."""
     socket_nodes: tuple[int, ...] = field(init=False, repr=False, compare=False)
-    """Mask of the NUMA nodes that have CPUs of each socket, in the order of `sockets`."""
     distance_matrix: tuple[tuple[int, ...], ...] | None = field(init=False, repr=False, compare=False)
-    """Rows and columns by position; None unless every node knows its distances."""
     cpu_count: int = field(init=False, repr=False, compare=False)
     core_count: int = field(init=False, repr=False, compare=False)
 

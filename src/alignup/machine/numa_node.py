@@ -23,18 +23,21 @@ _PAGE_SIZE: Final = "([1-9][0-9]{0,8})(Ki|Mi|Gi|Ti)"
 
 
 class Core(Record):
-    """A physical core: the kernel numbers of its CPUs (SMT siblings, ascending), its socket and L3 group."""
+    """A physical core: the kernel numbers of its CPUs (SMT siblings, ascending), its socket and L3 group.
+
+    Attributes:
+        socket: the kernel's `physical_package_id`, or a number unique in the machine where the kernel has none.
+        l3: a number unique in the machine for each group of CPUs that share an L3 cache; None: not known.
+        uncore_cache: the group of CPUs that a kubelet takes for an uncore cache: cadvisor's number of the cache, or the
+            socket where cadvisor reports none; None: not known, `l3` stands for it.
+        bits: the same CPUs as a bit set, computed once.
+    """
 
     cpus: tuple[int, ...]
     socket: int
-    """The kernel's `physical_package_id`, or a number unique in the machine where the kernel has none."""
     l3: int | None = None
-    """A number unique in the machine for each group of CPUs that share an L3 cache; None: not known."""
     uncore_cache: int | None = None
-    """The group of CPUs that a kubelet takes for an uncore cache: cadvisor's number of the cache, or the socket where
-    cadvisor reports none; None: not known, `l3` stands for it."""
     bits: int = field(init=False, repr=False, compare=False)
-    """The same CPUs as a bit set, computed once."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "bits", bit_set(self.cpus))
@@ -85,18 +88,22 @@ class HugePages(Record):
 
 
 class NumaNode(Record):
-    """A NUMA node. It may have no cores, no memory, or neither."""
+    """A NUMA node. It may have no cores, no memory, or neither.
+
+    Attributes:
+        id: the kernel's number. Masks do not use it: bit i of a mask is `machine.numa_nodes[i]`.
+        memory: bytes, hugepages included.
+        distances: to each node of the machine in the order of `machine.numa_nodes`; empty: not known.
+        memory_kind: `dram`, `hbm`, `gpu` (of a GPU), `far` (slower than DRAM, as behind CXL); empty: what is usual, or
+            not known.
+    """
 
     id: int
-    """The kernel's number. Masks do not use it: bit i of a mask is `machine.numa_nodes[i]`."""
     memory: int
-    """Bytes, hugepages included."""
     cores: tuple[Core, ...]
     hugepages: tuple[HugePages, ...] = ()
     distances: tuple[int, ...] = ()
-    """To each node of the machine in the order of `machine.numa_nodes`; empty: not known."""
     memory_kind: str = ""
-    """`dram`, `hbm`, `gpu` (of a GPU), `far` (slower than DRAM, as behind CXL); empty: what is usual, or not known."""
 
     @property
     def memory_by_type(self) -> dict[str, int]:
@@ -106,21 +113,24 @@ class NumaNode(Record):
 
 
 class PciDevice(Record):
-    """A PCI device: address, class, vendor and device numbers in hex, and the NUMA node id if it is known."""
+    """A PCI device: address, class, vendor and device numbers in hex, and the NUMA node id if it is known.
+
+    Attributes:
+        address: `0000:17:00.0`; the domain can have more than four digits.
+        class_: class and subclass, four digits: `0302`.
+        vendor: four digits: `10de`; `0000` if the kernel does not say, as for the other two.
+        device: four digits.
+        buses: the first and last bus behind a bridge; None: it is none, or the kernel does not say.
+        link: the GB/s of its link as it runs now, in one direction; None: not known.
+    """
 
     address: str
-    """`0000:17:00.0`; the domain can have more than four digits."""
     class_: str
-    """Class and subclass, four digits: `0302`."""
     vendor: str
-    """Four digits: `10de`; `0000` if the kernel does not say, as for the other two."""
     device: str
-    """Four digits."""
     numa_node: int | None
     buses: tuple[int, int] | None = None
-    """The first and last bus behind a bridge; None: it is none, or the kernel does not say."""
     link: float | None = None
-    """The GB/s of its link as it runs now, in one direction; None: not known."""
 
 
 def pci_place(address: str) -> tuple[int, str]:

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from alignup.machine.numa_node import PciDevice
 
 GPU_RESOURCE: Final = "nvidia.com/gpu"
+# NVIDIA's number as a vendor of PCI devices.
 _VENDOR: Final = "10de"
-"""NVIDIA's number as a vendor of PCI devices."""
+# The first digits of the PCI classes of GPUs; NVIDIA's switches, sound and network devices have others.
 DISPLAY_CLASS: Final = "03"
-"""The first digits of the PCI classes of GPUs; NVIDIA's switches, sound and network devices have others."""
 
 
 def has_gpus(machine: Machine) -> bool:

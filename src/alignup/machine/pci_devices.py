@@ -33,6 +33,7 @@ _SELECTOR: Final = re.compile(
 )
 
 
+# The PCI devices that device plugins offer as the devices of a resource, as `--device-resource` selects them.
 _USUAL: Final = {
     GPU_RESOURCE: ("10de:*",),
     "amd.com/gpu": ("1002:*,class=03", "1002:*,class=12"),
@@ -40,16 +41,17 @@ _USUAL: Final = {
     "gpu.intel.com/xe": ("8086:*,class=03",),
     "habana.ai/gaudi": ("1da3:*,class=12",),
 }
-"""The PCI devices that device plugins offer as the devices of a resource, as `--device-resource` selects them."""
 
 
 class PciSelector(Record):
-    """A choice of PCI devices as the devices of a resource. Numbers are in hex, in lower case; empty: any."""
+    """A choice of PCI devices as the devices of a resource. Numbers are in hex, in lower case; empty: any.
+
+    Attributes:
+        class_: the first two or four digits of the class: `03` for all display controllers, `0302` for 3D controllers.
+    """
 
     resource: str
     class_: str = ""
-    """The first two or four digits of the class: `03` for all display controllers, `0302` for 3D
-    controllers."""
     vendor: str = ""
     device: str = ""
 
@@ -144,9 +146,9 @@ def vendor_of(number: str) -> str:
     return _names()["vendors"].get(number, "")
 
 
+# How far two devices are apart, nearest first: one device, one switch, several bridges, one host bridge (root), one
+# NUMA node, the machine. NVIDIA's words, as `nvmlDeviceGetTopologyCommonAncestor` means them.
 DISTANCES: Final = ("X", "PIX", "PXB", "PHB", "NODE", "SYS")
-"""How far two devices are apart, nearest first: one device, one switch, several bridges, one host bridge (root), one
-NUMA node, the machine. NVIDIA's words, as `nvmlDeviceGetTopologyCommonAncestor` means them."""
 PIX, PXB, PHB, NODE, SYS = range(1, len(DISTANCES))
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError, warn
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES, KubeletConfig
-from alignup.kubernetes.node_object import NodeObject, node_object
+from alignup.kubernetes.node_fit import NodeObject, node_object
 from alignup.kubernetes.pod import POLICIES
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, parse_version
 from alignup.machine.loaded import EXTRA_KEYS

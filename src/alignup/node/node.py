@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 from alignup.errors import InputError, warn
 from alignup.kubernetes.kubelet_config import READINGS, KubeletConfig
 from alignup.kubernetes.manifest import read_pod
-from alignup.kubernetes.node_fit import misfit_of, node_limits
-from alignup.kubernetes.node_object import NodeObject
+from alignup.kubernetes.node_fit import NodeObject, misfit_of, node_limits
 from alignup.kubernetes.pod import Pod
 from alignup.kubernetes.versions import NEWEST, KubeletVersion
 from alignup.machine.bits import overlapping

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from alignup.kubernetes.kubelet_config import KubeletConfig
-    from alignup.kubernetes.node_object import NodeObject
+    from alignup.kubernetes.node_fit import NodeObject
     from alignup.kubernetes.pod import Pod
     from alignup.providers.cpu.provider import CpuProvider
     from alignup.providers.memory.provider import MemoryProvider

@@ -31,34 +31,40 @@ if TYPE_CHECKING:
     from alignup.kubernetes.versions import KubeletVersion
 
 
+# Steps that a timeline shows; it says how many more there are.
 MOST_STEPS: Final = 400
-"""Steps that a timeline shows; it says how many more there are."""
 
 
 class _Frame(Record):
-    """What is to be seen after one step."""
+    """What is to be seen after one step.
+
+    Attributes:
+        layers: classes of elements.
+        mark: what the button of the step shows.
+    """
 
     layers: tuple[str, ...]
-    """Classes of elements."""
     mark: str
-    """What the button of the step shows."""
     kind: str
     title: str
     details: tuple[Element, ...] = ()
 
 
 class _Film(Record, frozen=False):
-    """What has been drawn so far of one scenario."""
+    """What has been drawn so far of one scenario.
+
+    Attributes:
+        signs: by uid of the pods on the node; a sign is free again once its pod is removed.
+        holders: the class, sign and name of each entry of the legend.
+    """
 
     node: Node
     places: Mapping[Key, Box]
     layers: list[Layer] = field(default_factory=list)
     signs: dict[str, Sign] = field(default_factory=dict)
-    """By uid of the pods on the node; a sign is free again once its pod is removed."""
     used: dict[int, Sign] = field(default_factory=dict)
     drawn: dict[tuple[object, ...], str] = field(default_factory=dict)
     holders: list[tuple[str, Sign, str]] = field(default_factory=list)
-    """The class, sign and name of each entry of the legend."""
 
     def see(self) -> tuple[str, ...]:
         """Draw what is new, and return the classes of all that is to be seen now."""
@@ -216,11 +222,11 @@ def _rules(number: int, frames: Sequence[_Frame]) -> Iterator[str]:
         yield f"{chosen}.strip [for=t{number}s{index}]{{outline:3px solid #d33}}\n"
 
 
+# Scenarios whose timeline a page has; it says how many more there are.
 MOST_SCENARIOS: Final = 20
-"""Scenarios whose timeline a page has; it says how many more there are."""
 
+# Nodes whose use over time is drawn; a page says how many more there are.
 MOST_NODES: Final = 20
-"""Nodes whose use over time is drawn; a page says how many more there are."""
 
 
 def comparison_page(reports: Sequence[Report]) -> str:

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 __all__ = ["RecordingProvider", "replay", "replay_steps"]
 
 
+# The reason in the status of a pod that gave way to a critical one (`pkg/kubelet/preemption/preemption.go`).
 _PREEMPTED: Final = "Preempting"
-"""The reason in the status of a pod that gave way to a critical one (`pkg/kubelet/preemption/preemption.go`)."""
 _NOT_THERE: Final = "the pod is not on the node: its kubelet refused or preempted it before"
+# The keys of a scenario's steps, of which each has one.
 STEPS: Final = ("admit", "start", "resize", "remove")
-"""The keys of a scenario's steps, of which each has one."""
 
 
 class Admit(Record):
@@ -62,10 +62,10 @@ class Resize(Record):
 
 
 Step = Admit | Start | Resize | Remove
+# By container (None: the pod as a whole) and name of the provider.
 Hints = dict[str | None, dict[str, ResourceHints]]
-"""By container (None: the pod as a whole) and name of the provider."""
+# What remembers the hints of each provider, with the provider's name.
 Recorders = Sequence[tuple[str, RecordingProvider]]
-"""What remembers the hints of each provider, with the provider's name."""
 
 
 def steps_of(scenario: Mapping[str, Any]) -> Sequence[Any]:
@@ -194,8 +194,8 @@ def resized(node: Node, asked: Resize) -> Admission:
     return Admission(bool(answer), answer.status, got, refusal, node.machine.numa_node_ids)
 
 
+# Longer lists are shown as a sample with the total count; they exist only on machines of over 12 NUMA nodes.
 MOST_SHOWN_HINTS = 4096
-"""Longer lists are shown as a sample with the total count; they exist only on machines of over 12 NUMA nodes."""
 
 
 def replay(

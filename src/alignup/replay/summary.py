@@ -30,56 +30,65 @@ if TYPE_CHECKING:
     from alignup.topology_manager.scope import Refusal
 
 
+# The definition of stranded capacity, for help and pages.
 STRANDED = (
     "free but unusable capacity: the part of the allocatable amount that was free when a pod was refused although the "
     "node had enough of every resource in total; averaged over all pods that arrived"
 )
-"""The definition of stranded capacity, for help and pages."""
 
 _DIGITS = 6
 
 
 class Place(Record):
-    """One resource in one place of a node."""
+    """One resource in one place of a node.
+
+    Attributes:
+        numa_nodes: kernel ids; several, or none, for devices only.
+        allocatable: what pods can have in all: CPUs, bytes, devices.
+    """
 
     resource: str
     numa_nodes: tuple[int, ...]
-    """Kernel ids; several, or none, for devices only."""
     allocatable: int
-    """What pods can have in all: CPUs, bytes, devices."""
 
 
 class Use(Record):
-    """How much of one resource in one place was held, as parts of what is allocatable."""
+    """How much of one resource in one place was held, as parts of what is allocatable.
+
+    Attributes:
+        mean: over all steps, each counted with what was held after it.
+        curve: after steps that are spread evenly over the scenario.
+    """
 
     place: Place
     mean: float
-    """Over all steps, each counted with what was held after it."""
     peak: float
     curve: tuple[float, ...]
-    """After steps that are spread evenly over the scenario."""
 
 
 class Counts(Record, frozen=False):
-    """Numbers of pods and containers; two of them can be added."""
+    """Numbers of pods and containers; two of them can be added.
+
+    Attributes:
+        reasons: refused pods by the kubelet's reason.
+        resources: refused pods by resource; one that was refused because of several counts for each.
+        fitting: refused pods although the node had enough of every resource in total.
+        aligned: containers that got an affinity.
+        preferred: those whose affinity is preferred.
+        placed: containers that hold CPUs, memory or devices in NUMA nodes.
+        numa_nodes: the NUMA nodes of these, added up.
+    """
 
     steps: int = 0
     arrivals: int = 0
     admitted: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
-    """Refused pods by the kubelet's reason."""
     resources: Counter[str] = field(default_factory=Counter)
-    """Refused pods by resource; one that was refused because of several counts for each."""
     fitting: int = 0
-    """Refused pods although the node had enough of every resource in total."""
     aligned: int = 0
-    """Containers that got an affinity."""
     preferred: int = 0
-    """Those whose affinity is preferred."""
     placed: int = 0
-    """Containers that hold CPUs, memory or devices in NUMA nodes."""
     numa_nodes: int = 0
-    """The NUMA nodes of these, added up."""
 
     @property
     def refused(self) -> int:
@@ -126,15 +135,18 @@ def _rounded(value: float | None) -> float | None:
 
 
 class NodeReport(Record):
-    """What came of one scenario."""
+    """What came of one scenario.
+
+    Attributes:
+        stranded: by resource; see `STRANDED`.
+        config_error: why the kubelet would not start; nothing was replayed then.
+    """
 
     name: str
     counts: Counts
     uses: tuple[Use, ...] = ()
     stranded: Mapping[str, float] = field(default_factory=dict)
-    """By resource; see `STRANDED`."""
     config_error: str = ""
-    """Why the kubelet would not start; nothing was replayed then."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report in JSON's types."""
@@ -158,11 +170,14 @@ class NodeReport(Record):
 
 
 class Report(Record):
-    """What came of several scenarios under one configuration."""
+    """What came of several scenarios under one configuration.
+
+    Attributes:
+        configuration: `policy/scope`; empty: that of each scenario.
+    """
 
     nodes: Sequence[NodeReport]
     configuration: str = ""
-    """`policy/scope`; empty: that of each scenario."""
 
     @property
     def total(self) -> Counts:
@@ -207,8 +222,8 @@ def _means(parts: Iterable[tuple[str, float, int]]) -> dict[str, float]:
     return {name: total / max(1, weights) for name, (total, weights) in sums.items()}
 
 
+# The number of steps between reports of progress.
 _TICK: Final = 256
-"""The number of steps between reports of progress."""
 
 
 def with_kubelet(scenario: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -257,8 +272,8 @@ def summarized(
     return tally.report(name)
 
 
+# How many moments a curve over time has at most.
 SAMPLES: Final = 100
-"""How many moments a curve over time has at most."""
 
 
 class _Tally:

@@ -13,8 +13,8 @@ TYPE_CHECKING = False  # `typing` is slow to import
 if TYPE_CHECKING:
     from typing import Final
 
+# Suffixes, the largest first, and the power of two that each stands for.
 BYTE_SUFFIXES: Final = (("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10))
-"""Suffixes, the largest first, and the power of two that each stands for."""
 
 _MANY: Final = 10_000
 

@@ -19,11 +19,11 @@ _T = TypeVar("_T")
 _SHOWN: Final = 40
 # a string, to its end or that of the text; or a bracket
 _TOKENS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
+# The levels of lists and objects that a JSON text may have, whatever the interpreter could bear.
 DEPTH_LIMIT: Final = 500
-"""The levels of lists and objects that a JSON text may have, whatever the interpreter could bear."""
 _STEPS: Final = dict(zip(b"[{]}", (1, 1, -1, -1), strict=True))
+# Bytes that are looked at in one step: the interpreter does other things in between.
 _CHUNK: Final = 1 << 20
-"""Bytes that are looked at in one step: the interpreter does other things in between."""
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(_STEPS))
 
 

@@ -14,14 +14,11 @@ if TYPE_CHECKING:
     from alignup.topology_manager.hints import HintList, TopologyHint
     from alignup.topology_manager.refusal_account import Accounts
 
+# The hints of a provider, by resource. `None` or an empty mapping: no preference about anything. A resource that maps
+# to `None`: no preference about that resource. A resource that maps to an empty list: it cannot be satisfied on any set
+# of NUMA nodes. The two are easily confused in the kubelet, where both are spelled as an empty slice; inside alignup
+# they are `NO_PREFERENCE` and `IMPOSSIBLE`.
 ResourceHints: TypeAlias = "Mapping[str, HintList | Sequence[TopologyHint] | None] | None"
-"""The hints of a provider, by resource.
-
-`None` or an empty mapping: no preference about anything. A resource that maps to `None`: no preference about
-that resource. A resource that maps to an empty list: it cannot be satisfied on any set of NUMA nodes. The two
-are easily confused in the kubelet, where both are spelled as an empty slice; inside alignup they are
-`NO_PREFERENCE` and `IMPOSSIBLE`.
-"""
 
 
 @runtime_checkable

@@ -6,7 +6,7 @@ import pytest
 
 from alignup.claims.objects import NodeSelector
 from alignup.claims.pools import selects
-from alignup.kubernetes.node_object import NodeObject
+from alignup.kubernetes.node_fit import NodeObject
 from alignup.text.typed import decode
 
 HERE = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}

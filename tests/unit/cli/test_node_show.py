@@ -12,9 +12,8 @@ from alignup.cli import node as node_module
 from alignup.cli.node import ask_cluster
 from alignup.control_plane.api_server.api_client import CLAIMS, Api
 from alignup.kubelet.collect import collect
-from alignup.kubelet.config import Configuration
+from alignup.kubelet.config import Configuration, settings_of
 from alignup.kubelet.layout import open_node
-from alignup.kubelet.settings import settings_of
 from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.kubernetes.kubelet_flags import read_flags
 from api_stub import NODES, ApiStub, served

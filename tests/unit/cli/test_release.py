@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 import leasing
-from alignup.cli.release import command
+from alignup.cli.ps import release as command
 from alignup.host.leases.file import LeaseFile
 from alignup.machine.cpuset import CPUSet
 

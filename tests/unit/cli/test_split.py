@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 from alignup.cli.split import command
 from alignup.errors import InputError
-from alignup.machine.catalog import catalog_entries
 from alignup.machine.cpuset import CPUSet
+from alignup.machine.load import catalog_entries
 
 
 def split(*arguments):

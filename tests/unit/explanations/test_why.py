@@ -9,9 +9,9 @@ import sys
 import pytest
 
 from alignup import explain, read_kubelet_node, read_machine, read_pod
-from alignup.cluster.reasons import short_cause
+from alignup.cluster.ranking import short_cause
 from alignup.errors import AllocationError, InputError, PodExistsError
-from alignup.machine.catalog import catalog_entries
+from alignup.machine.load import catalog_entries
 from alignup.node import Node
 from alignup.node.holdings import holdings_of
 from explaining import GPU, article, in_conflict, wish

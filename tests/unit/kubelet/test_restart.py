@@ -8,8 +8,8 @@ import os
 import pytest
 
 from alignup import Node, read_machine
+from alignup.kubelet.check import foretell
 from alignup.kubelet.layout import FolderFiles, open_node
-from alignup.kubelet.restart import foretell
 from alignup.machine.device_inventory import Device
 from kernel_trees import server
 from kubelet_faults import FAULTS, MEMORY, Place

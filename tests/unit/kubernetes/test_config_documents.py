@@ -337,7 +337,7 @@ def test_odd_documents_are_fields_or_one_line(kind, document):
             configuration_fields(json.dumps({"kind": kind, **document}), "k")
 
 
-# what OpenShift's operator makes of profiles; see `alignup.kubernetes.performance_profile`
+# what OpenShift's operator makes of profiles; see `alignup.kubernetes.config_documents`
 RESERVES = {
     "evictionHard": {"memory.available": "100Mi"},
     "kubeReserved": {"memory": "500Mi"},

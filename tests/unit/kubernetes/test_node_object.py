@@ -1,11 +1,11 @@
-"""Behaviour of `alignup.kubernetes.node_object`."""
+"""Behaviour of `alignup.kubernetes.node_fit`."""
 
 from __future__ import annotations
 
 import pytest
 
 from alignup.errors import InputError
-from alignup.kubernetes.node_object import NodeObject, node_object
+from alignup.kubernetes.node_fit import NodeObject, node_object
 
 
 def test_name_labels_and_release_are_read():

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from alignup import read_machine
-from alignup.machine import catalog
-from alignup.machine.catalog import catalog_entries
+from alignup.machine import load as catalog
+from alignup.machine.load import catalog_entries
 from alignup.machine.machine import Machine
 from alignup.machine.pci_devices import DISTANCES, PciTree
 

@@ -6,8 +6,7 @@ import pytest
 
 from alignup import read_machine
 from alignup.errors import InputError
-from alignup.machine.catalog import catalog_entries
-from alignup.machine.load import described_machine, machine_with_devices_from_dict
+from alignup.machine.load import catalog_entries, described_machine, machine_with_devices_from_dict
 
 DGX = catalog_entries()["dgx-h100"]
 

@@ -10,9 +10,9 @@ import pytest
 from alignup import read_machine
 from alignup.errors import InputError
 from alignup.machine import load
+from alignup.machine.archive import take_snapshot
 from alignup.machine.device_inventory import Device
 from alignup.machine.load import load_machine
-from alignup.machine.snapshot import take_snapshot
 from kernel_trees import server, write
 
 XML = (

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from alignup import read_machine
 from alignup.errors import InputError
-from alignup.machine.catalog import catalog_entries
+from alignup.machine.load import catalog_entries
 from alignup.machine.machine import Core, HugePages, Machine, NumaNode, PciDevice
 
 GI = 1 << 30

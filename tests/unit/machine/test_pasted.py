@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alignup.errors import AlignupWarning, InputError
-from alignup.machine.catalog import catalog_entries
 from alignup.machine.cpuset import CPUSet
-from alignup.machine.load import load_machine
+from alignup.machine.load import catalog_entries, load_machine
 from alignup.machine.pasted.read import read_pasted
 from alignup.machine.sysfs.machine import read_sysfs
 from alignup.node import Node

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from alignup import read_machine
+from alignup.machine.archive import load_snapshot, take_snapshot
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.machine import Machine
-from alignup.machine.snapshot import load_snapshot, take_snapshot
 from alignup.machine.sysfs.machine import describe
 from kernel_trees import write
 from machine_shapes import SHAPES

@@ -9,8 +9,8 @@ import pytest
 from alignup import read_pod
 from alignup.errors import AlignupWarning, ConfigError, InputError, PodExistsError, UnknownPodError
 from alignup.kubernetes.kubelet_config import KubeletConfig
-from alignup.machine.catalog import catalog_entries
 from alignup.machine.cpuset import CPUSet
+from alignup.machine.load import catalog_entries
 from alignup.machine.machine import Machine
 from alignup.node import Node
 from alignup.replay import RecordingProvider

@@ -8,7 +8,7 @@ import pytest
 
 from alignup import Node
 from alignup.errors import InputError
-from alignup.machine.catalog import catalog_entries
+from alignup.machine.load import catalog_entries
 
 KEY = "alignup.dev/policies"
 

@@ -1,4 +1,4 @@
-"""Behaviour of `alignup.text.documents` and of the YAML reader behind it."""
+"""Behaviour of `alignup.text.yaml_reader` and of the YAML reader behind it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alignup.errors import InputError
-from alignup.text.documents import TEXT_LIMIT, read_documents
+from alignup.text.yaml_reader import TEXT_LIMIT, read_documents
 from memory_use import at_most
 
 PLAIN = st.recursive(

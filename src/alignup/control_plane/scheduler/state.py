@@ -18,14 +18,14 @@ from alignup.claims.on_node import ClaimProvider
 from alignup.claims.read import Resources
 from alignup.cluster.cluster import Cluster, Evaluation
 from alignup.cluster.node_totals import demand_key
-from alignup.cluster.reasons import MOST_ASKED, Layouts, layouts_of, refusal_texts, short_cause
+from alignup.cluster.ranking import MOST_ASKED, Layouts, layouts_of, refusal_texts, short_cause
 from alignup.cluster.rows import NodeAmounts, row_of_amounts, row_of_node
 from alignup.control_plane.scheduler.members import AmountsMember, ExactMember, emptied
 from alignup.errors import AlignupError, warn
 from alignup.koordinator.effective import NODE_LABEL, pod_policy
 from alignup.kubelet.node_resource_topology.report import Description, Report, decode_holdings
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
-from alignup.kubernetes.node_object import NodeObject
+from alignup.kubernetes.node_fit import NodeObject
 from alignup.node import Node
 from alignup.topology_manager.hints import TopologyHint
 

@@ -88,8 +88,7 @@ class WaitingCommand:
         reading, self._pipe = os.pipe()
         self._reports, reporting = os.pipe()
         try:
-            self.keeper = os.fork()
-            """The process id of the keeper."""
+            self.keeper = os.fork()  # its process id
         except OSError as error:
             for descriptor in (reading, self._pipe, self._reports, reporting):
                 os.close(descriptor)

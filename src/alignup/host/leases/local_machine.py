@@ -157,9 +157,10 @@ def load_site(
         tell(f"CPUs {lost} are in no NUMA node: nothing is placed on them")
     machine = usable(loaded.machine, isolated=isolated, reserve=int(reserve))
     cut = reachable(machine) if is_here else machine
+    description = f"{machine.cpu_count} CPUs, {counted(len(machine.numa_nodes), 'NUMA node')}"
     return Site(
         machine=cut,
-        identity=MachineIdentity(fingerprint(machine, is_here=is_here), _description(machine)),
+        identity=MachineIdentity(fingerprint(machine, is_here=is_here), description),
         is_here=is_here,
         inventory=loaded.devices if all_resources else _of_resources(loaded, wanted),
         preferred_sets=loaded.preferred_sets,
@@ -202,7 +203,3 @@ def fingerprint(machine: Machine, *, is_here: bool) -> str:
     nodes = zip(machine.numa_nodes, machine.node_cpus, strict=True)
     text = " ".join(f"{node.id}:{cpus:x}:{0 if is_here else node.memory}" for node, cpus in nodes)
     return f"nodes {zlib.crc32(text.encode()):08x}"
-
-
-def _description(machine: Machine) -> str:
-    return f"{machine.cpu_count} CPUs, {counted(len(machine.numa_nodes), 'NUMA node')}"

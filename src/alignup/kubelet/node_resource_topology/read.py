@@ -25,7 +25,7 @@ from alignup.cluster.rows import Amounts, NodeAmounts, row_of_amounts
 from alignup.errors import InputError, errors_in, system_errors, warn
 from alignup.kubelet.node_resource_topology.write import POLICY_NAMES
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES, TOPOLOGY_SCOPES, KubeletConfig
-from alignup.kubernetes.node_object import NodeObject, node_object
+from alignup.kubernetes.node_fit import NodeObject, node_object
 from alignup.kubernetes.policy_options import DEFAULT_MAXIMUM
 from alignup.kubernetes.quantity import parse_quantity, whole_units
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, parse_version
@@ -35,9 +35,9 @@ from alignup.machine.machine import MEMORY_LIMIT, NUMA_NODE_LIMIT, Machine
 from alignup.machine.numa_node import Core, HugePages, NumaNode
 from alignup.node import Node
 from alignup.records import Record, replace
-from alignup.text.documents import read_documents
 from alignup.text.json_text import decode_json
 from alignup.text.typed import decode
+from alignup.text.yaml_reader import read_documents
 
 _KIND: Final = "NodeResourceTopology"
 _NODE_KIND: Final = "Node"

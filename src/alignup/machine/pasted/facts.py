@@ -21,41 +21,47 @@ from alignup.records import Record
 from alignup.text.counting import some_of
 
 _SHOWN: Final = 3
+# Of a core, where nothing but the numbers of CPUs suggests it.
 _THREADS: Final = 2
-"""Of a core, where nothing but the numbers of CPUs suggests it."""
 _T = TypeVar("_T")
 
 
 class Gpu(Record):
-    """A GPU as NVIDIA's driver lists it."""
+    """A GPU as NVIDIA's driver lists it.
+
+    Attributes:
+        cpus: the CPUs that it is near; 0: not known.
+        numa_nodes: the ids of the NUMA nodes that it is near; empty: not known.
+    """
 
     name: str
     cpus: int = 0
-    """The CPUs that it is near; 0: not known."""
     numa_nodes: tuple[int, ...] = ()
-    """The ids of the NUMA nodes that it is near; empty: not known."""
 
 
 class Facts(Record):
-    """What one text, or several, tell of a machine; None, or empty: they do not tell it."""
+    """What one text, or several, tell of a machine; None, or empty: they do not tell it.
+
+    Attributes:
+        nodes: by id, the CPUs of each NUMA node that are online.
+        cores: the CPUs of each core.
+        sockets: by number, the CPUs of each socket.
+        memory: by the id of a NUMA node, bytes.
+        distances: by the ids of two NUMA nodes.
+        threads: the number of CPUs of each core.
+        has_adjacent_threads: whether the CPUs of a core have numbers one after another, as on POWER and IBM Z.
+    """
 
     nodes: Mapping[int, int] | None = None
-    """By id, the CPUs of each NUMA node that are online."""
     cores: tuple[int, ...] | None = None
-    """The CPUs of each core."""
     sockets: Mapping[int, int] | None = None
-    """By number, the CPUs of each socket."""
     l3_groups: tuple[int, ...] | None = None
     offline: int | None = None
     memory: Mapping[int, int] | None = None
-    """By the id of a NUMA node, bytes."""
     distances: Mapping[int, Mapping[int, int]] | None = None
-    """By the ids of two NUMA nodes."""
     threads: int | None = None
-    """The number of CPUs of each core."""
     socket_count: int | None = None
     has_adjacent_threads: bool | None = None
-    """Whether the CPUs of a core have numbers one after another, as on POWER and IBM Z."""
     gpus: tuple[Gpu, ...] | None = None
     pci_devices: tuple[PciDevice, ...] | None = None
 

@@ -23,8 +23,8 @@ _TABLE_ROW: Final = re.compile(r"\s*\d{1,5}(?:\s+[\w:.,-]+)+\s*")
 _PARSABLE: Final = re.compile(r"\s*# ?(CPU,[A-Za-z0-9,]+)\s*")
 _PARSABLE_ROW: Final = re.compile(r"\s*\d{1,5}(?:,[\w-]*)+\s*")
 _JSON: Final = re.compile(r'\{\s*"(?:lscpu|cpus)"\s*:')
+# What lscpu 2.38 writes in JSON for a number that it does not know.
 _BARE_HYPHEN: Final = re.compile(r":\s*-(?=\s*[,}])")
-"""What lscpu 2.38 writes in JSON for a number that it does not know."""
 _CUT_OFF: Final = re.compile(
     r"\s*(?:\.\.\.|…|[\[<(](?:\.\.\.|…|snip|truncated|cut|output omitted).*)\s*", re.IGNORECASE
 )

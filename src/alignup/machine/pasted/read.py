@@ -123,6 +123,7 @@ def _gpus(lines: Sequence[str], columns: list[str], has_nodes: bool) -> tuple[Gp
     return tuple(found[name] for name in expected)
 
 
+# By the program, in the order in which they count where two tell the same: sizes of lstopo are rounded.
 _READERS: Final[Mapping[str, Callable[[Sequence[str]], Facts | None]]] = {
     "lscpu -e": read_table,
     "lscpu -p": read_parsable,
@@ -131,7 +132,6 @@ _READERS: Final[Mapping[str, Callable[[Sequence[str]], Facts | None]]] = {
     "lscpu": read_properties,
     "nvidia-smi topo -m": read_nvidia_topology,
 }
-"""By the program, in the order in which they count where two tell the same: sizes of lstopo are rounded."""
 
 
 def read_pasted(text: str, source: str) -> LoadedMachine:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from alignup.machine.sysfs.tree import KernelTree
 
+# The lines of `proc/cpuinfo` that are kept: the numbers of CPUs, and those that identify AMD's modules.
 CPUINFO_LINES: Final = ("processor", "vendor_id", "cpu family")
-"""The lines of `proc/cpuinfo` that are kept: the numbers of CPUs, and those that identify AMD's modules."""
 
 _KEPT: Final = re.compile(rf"^[ \t]*(?:{'|'.join(CPUINFO_LINES)})[ \t]*(?::[^\r\n]*)?$", re.MULTILINE)
 _WILD: Final = re.compile(r"[*?\[]")

@@ -30,10 +30,13 @@ def largest_size(path: str) -> int:
 
 
 class KernelTree(Protocol):
-    """Kernel files by their path from the root, without a leading slash: `sys/devices/system/cpu/online`."""
+    """Kernel files by their path from the root, without a leading slash: `sys/devices/system/cpu/online`.
+
+    Attributes:
+        source: the name of the tree in errors.
+    """
 
     source: str
-    """The name of the tree in errors."""
 
     def read(self, path: str, *, whole: bool = True) -> str | None:
         """Return the text of a file, or None; unless `whole`, at least the first few hundred lines of it."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from alignup.cli.fleet import sockets_of
+from alignup.cli.cluster import sockets_of
 from alignup.control_plane.publishers.fleet import FleetNode
 from alignup.errors import InputError
 from alignup.kubelet.pod_resources import allocatable_from_wire, ask_kubelet, plain_answer, pods_from_wire

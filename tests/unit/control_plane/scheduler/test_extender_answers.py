@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from alignup.claims.read import read_claim, read_class, read_slice
-from alignup.cluster.reasons import short_cause
+from alignup.cluster.ranking import short_cause
 from alignup.control_plane.api_server.objects import PodReader, WatchedPod, decode_budget, decode_pod
 from alignup.control_plane.publishers.fleet import FleetNode
 from alignup.control_plane.scheduler.extender_answers import FAR, UNCERTAIN, UNKNOWN, Answers

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from alignup import Node
 from alignup.errors import InputError
-from alignup.machine.catalog import catalog_entries
 from alignup.machine.device_inventory import Device
+from alignup.machine.load import catalog_entries
 from alignup.machine.pci_devices import PHB, SYS
 from alignup.providers.devices.pairs import Choice, Pair, assignment, choose_together, read_pairs
 

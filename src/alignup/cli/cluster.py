@@ -1,0 +1,345 @@
+"""`alignup extender`, `fleet`, `reconcile` and `rebalance`, which run in a cluster: functions of these names."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import platform
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import click
+
+from alignup.cli import options
+from alignup.cli.failures import need_extra, need_text
+from alignup.cli.inputs import read_bytes, read_pods
+from alignup.cli.rank import load_cluster
+from alignup.cli.terminal import Table, make_console, nodes_text, print_json, print_whole, safe
+from alignup.errors import InputError
+from alignup.host.trusted_files import check_path
+from alignup.text.counting import counted
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from alignup.cluster.evictions import RoomPlan
+    from alignup.control_plane.api_server.api_client import Api
+    from alignup.control_plane.publishers.fleet import FleetNode
+    from alignup.kubernetes.versions import KubeletVersion
+
+
+def run_in_cluster(kubeconfig: str | None, work: Callable[[Api], Awaitable[None]], logs: options.Logs) -> None:
+    """Do some work with connections to an API server, and log as the options say."""
+    need_extra("cluster")
+    from alignup.cli.agent import logged
+    from alignup.control_plane.api_server.api_client import with_api
+
+    with_api(kubeconfig, work, complain=logged(logs.log_format, logs.log_level))
+
+
+class Serving(options.Gathered):
+    """How the extender is to run."""
+
+    kubeconfig: str | None = options.kubeconfig
+    listen: str = options.value(
+        "Where to serve HTTP; port 0 is any free one.", default="127.0.0.1:8080", metavar="HOST:PORT"
+    )
+    strategy: str = options.strategy
+    fail: str = options.value(
+        "Accept nodes about which nothing is known (open), or refuse them (closed).",
+        type=click.Choice(["open", "closed"]),
+        default="open",
+    )
+    require_dra_alignment: bool = options.require_dra_alignment
+    tls_cert: str | None = options.file("Serve HTTPS with this certificate.")
+    tls_key: str | None = options.file("The key of the certificate.")
+    client_ca: str | None = options.file(
+        "Answer only clients with a certificate of these authorities; not asked for /healthz and /metrics."
+    )
+    insecure_bind: bool = options.flag(
+        "Accept /bind from any client that can reach --listen, even on a non-loopback address without --client-ca."
+    )
+    leader_elect: bool = options.flag("Answer only while this process holds a Lease; others stand by.")
+    lease: str = options.value(
+        "The Lease of --leader-elect.", default="alignup/alignup-extender", metavar="NAMESPACE/NAME"
+    )
+    no_events: bool = options.flag("Write no Events on pods that no node takes.")
+    pod: str | None = options.value(
+        "The pod of this process, in the namespace of the lease; labelled alignup.dev/leader=true while it leads; "
+        "or in $POD_NAME.",
+        envvar="POD_NAME",
+        metavar="NAME",
+    )
+
+
+@options.subcommand("extender")
+def extender(*, serving: Serving = options.all_of(Serving), logs: options.Logs = options.all_of(options.Logs)) -> None:
+    """Serve kube-scheduler: which nodes can align a pod, how well, what to evict, and bind it.
+
+    Watches nodes, pods and NodeResourceTopology objects. A node that publishes its holdings (`alignup node publish`)
+    is judged as its kubelet would; another one by the amounts of its object. Ends in order on SIGTERM.
+    """
+    if serving.strategy not in options.STRATEGIES:
+        raise InputError.at("--strategy", f"one of {', '.join(options.STRATEGIES)}", serving.strategy)
+    run_in_cluster(serving.kubeconfig, partial(serve_extender, serving), logs)
+
+
+async def serve_extender(how: Serving, api: Api) -> None:
+    """Serve until told to end."""
+    from alignup.control_plane.api_server.leader import Leader, label_leader
+    from alignup.control_plane.scheduler.extender_answers import Answers
+    from alignup.control_plane.scheduler.extender_server import make_app
+    from alignup.control_plane.scheduler.extender_service import Extender
+    from alignup.control_plane.scheduler.state import ClusterState
+    from alignup.control_plane.serving import (
+        ServedCertificate,
+        address,
+        is_loopback,
+        run_until_told,
+        serve,
+        tls_context,
+    )
+
+    where, context, served = address(how.listen), tls_context(how.tls_cert, how.tls_key, how.client_ca), None
+    if how.tls_cert is not None and how.tls_key is not None:
+        served = ServedCertificate(how.tls_cert, how.tls_key, how.client_ca, api.complain)
+        context = served.context
+    binds = how.client_ca is not None or how.insecure_bind or is_loopback(where[0])
+    namespace, _, name = how.lease.partition("/")
+    if not namespace or not name:
+        raise InputError.at("--lease", "NAMESPACE/NAME", how.lease)
+    leader = led = None
+    if how.leader_elect:
+        leader = Leader(api, namespace, name, f"{how.pod or platform.node()}_{uuid4()}")
+        if how.pod:
+            led = partial(label_leader, api, namespace, how.pod)
+    state = ClusterState(how.strategy)
+    answers = Answers(state, fails_open=how.fail == "open", requires_near=how.require_dra_alignment)
+    extender = Extender(
+        api, answers, synced=keep_from_collection, leader=leader, led=led, writes_events=not how.no_events
+    )
+    ends = dict if served is None else served.ends
+    app = make_app(extender, needs_certificate=how.client_ca is not None, binds=binds, ends=ends)
+    runner, port = await serve(app, where, context)
+    if not binds:
+        api.complain("/bind is not answered: see --client-ca and --insecure-bind")
+    keeping = None if served is None else asyncio.create_task(served.keep())
+    try:
+        await run_until_told(extender.run(), lambda: click.echo(f"listening on {where[0]}:{port}"))
+    finally:
+        if keeping is not None:
+            keeping.cancel()
+        await runner.cleanup()
+
+
+def keep_from_collection() -> None:
+    """Exclude all objects so far from garbage collection.
+
+    The objects of thousands of nodes stay, and a collection over them takes tens of milliseconds, for which a scheduler
+    would wait.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+@options.subcommand("fleet")
+def fleet(
+    *,
+    kubeconfig: str | None = options.kubeconfig,
+    nodes: str | None = options.file("Nodes as JSON lines; see `alignup rank`.", *("--nodes", "-n")),
+    machine: str | None = options.a_machine("A machine of the catalog, in place of --nodes.", "NAME"),
+    count: int = options.value("How many of --machine.", default=1, type=click.IntRange(1, 100_000)),
+    labels: tuple[str, ...] = options.value(
+        "A label of all Node objects.", "--label", multiple=True, metavar="KEY=VALUE"
+    ),
+    duration: float | None = options.seconds(
+        "End pods after this time, unless their annotation alignup.dev/duration gives another."
+    ),
+    amounts_only: bool = options.flag("Publish amounts and no holdings, as topology exporters do."),
+    listen: str | None = options.value(
+        "Serve the state of the nodes over HTTP: /nodes, /nodes/NAME.", metavar="HOST:PORT"
+    ),
+    podresources_dir: Path | None = options.path(
+        "Serve PodResources (v1) of each node, as its kubelet does, on a socket DIR/NODE.sock.", metavar="DIR"
+    ),
+    logs: options.Logs = options.all_of(options.Logs),
+) -> None:
+    """Register nodes and act as their kubelets: admit the pods that are bound to the nodes, run them, and end them.
+
+    Each node decides exactly as a kubelet of its machine and configuration would; containers do not run. Leases, Node
+    status and NodeResourceTopology objects are kept current until SIGTERM. For schedulers under test, and for planning.
+    """
+    need_extra("cluster")
+    if podresources_dir is not None:
+        need_extra("kubelet")
+    need_text("--machine", machine or "")
+    named = {}
+    for label in labels:
+        need_text("--label", label)
+        key, sign, value = label.partition("=")
+        if not key or not sign:
+            raise InputError.at("--label", "KEY=VALUE", key)
+        named[key] = value
+    from alignup.control_plane.publishers.fleet import catalog_nodes, read_fleet
+    from alignup.control_plane.serving import address
+
+    where = None if listen is None else address(listen)
+    if (nodes is None) == (machine is None):
+        raise click.UsageError("give either --nodes or --machine")
+    found = catalog_nodes(machine, count) if machine is not None else read_fleet(read_bytes(str(nodes)), str(nodes))
+    sockets = {} if podresources_dir is None else sockets_of(found, podresources_dir)
+    how = {"labels": named, "duration": duration, "with_holdings": not amounts_only}
+    run_in_cluster(kubeconfig, partial(serve_fleet, where, found, sockets, how), logs)
+
+
+def sockets_of(nodes: list[FleetNode], folder: Path) -> dict[Path, FleetNode]:
+    """Return the nodes by the socket where their PodResources are served.
+
+    Raises:
+        InputError: a name is none of a file, or makes a path that is too long.
+    """
+    for node in nodes:
+        if "/" in node.name:
+            raise InputError.at("--podresources-dir", "names of nodes without a slash", node.name)
+        check_path(folder / f"{node.name}.sock", "--podresources-dir")
+    return {folder / f"{node.name}.sock": node for node in nodes}
+
+
+async def serve_fleet(
+    where: tuple[str, int] | None, nodes: list[FleetNode], sockets: dict[Path, FleetNode], how: dict[str, Any], api: Api
+) -> None:
+    """Be the kubelets until told to end; `how` is what `Fleet` takes."""
+    from alignup.control_plane.publishers.fleet import Fleet, make_app
+    from alignup.control_plane.serving import run_until_told, serve
+
+    async with AsyncExitStack() as stack:
+        fleet = Fleet(api, nodes, **how)
+        if where is not None:
+            runner, port = await serve(make_app(fleet), where)
+            stack.push_async_callback(runner.cleanup)
+            click.echo(f"listening on {where[0]}:{port}")
+        if sockets:
+            from alignup.kubelet.pod_resources_server import serve_pod_resources
+
+            tell = {path: node.pod_resources for path, node in sockets.items()}
+            stop = serve_pod_resources(tell, asyncio.get_running_loop(), "--podresources-dir")
+            stack.push_async_callback(asyncio.to_thread, stop)
+        await run_until_told(fleet.run(), lambda: click.echo(f"{len(nodes)} nodes"))
+
+
+@options.subcommand("reconcile")
+def reconcile(
+    *,
+    kubeconfig: str | None = options.kubeconfig,
+    reasons: tuple[str, ...] = options.value(
+        "The status.reason of pods to delete; may be given several times.",
+        "--reason",
+        multiple=True,
+        default=("TopologyAffinityError",),
+        metavar="REASON",
+    ),
+    backoff: float = options.seconds(
+        "How long to wait before the first pod of a controller is deleted; twice as long each further time.",
+        default=10.0,
+    ),
+    longest: float = options.seconds("The longest wait before a pod is deleted.", default=300.0),
+    limit: int = options.value(
+        "Delete no more pods of one controller within an hour.", default=20, type=click.IntRange(min=1)
+    ),
+    no_events: bool = options.flag("Write no Events on rejected pods."),
+    dry_run: bool = options.flag("Delete nothing; say what would be deleted."),
+    logs: options.Logs = options.all_of(options.Logs),
+) -> None:
+    """Delete pods that nodes rejected, if a controller owns them: it replaced them, or does so after the deletion.
+
+    Pods without a controller stay. It does not stop a ReplicaSet whose pods fit nowhere from making more of them: only
+    the extender does. Runs until SIGTERM.
+    """
+    need_extra("cluster")
+    from alignup.control_plane.scheduler.reconcile import Reconciler, Rules
+    from alignup.control_plane.serving import run_until_told
+
+    rules = Rules(frozenset(reasons), backoff, longest, limit)
+
+    async def run(api: Api) -> None:
+        reconciler = Reconciler(api, rules, say=click.echo, dry=dry_run, writes_events=not (no_events or dry_run))
+        await run_until_told(reconciler.run())
+
+    run_in_cluster(kubeconfig, run, logs)
+
+
+@options.subcommand("rebalance", "0 if all waiting pods get a place; 1 if some do not, or a plan came to nothing")
+def rebalance(
+    *,
+    nodes: str | None = options.nodes_or_cluster,
+    kubeconfig: str | None = options.asked_kubeconfig,
+    version: KubeletVersion | None = options.kubelet_version,
+    apply: bool = options.flag("Carry the plan out: evict pods of the cluster, and wait for the planned placements."),
+    patience: float = options.seconds("How long to wait for a pod to be bound.", default=120.0),
+    continuous: bool = options.flag("Make room again and again, until SIGTERM; with --apply only."),
+    interval: float = options.seconds("With --continuous: how often to look.", default=30.0),
+    per_hour: int = options.value(
+        "With --continuous: evict no more pods within an hour.", default=20, type=click.IntRange(min=1)
+    ),
+    as_json: bool = options.json(),
+    pods: tuple[str, ...] = options.files("[POD.yaml]..."),
+) -> int:
+    """Say which pods have to go so that waiting pods find a place: as few and as unimportant ones as possible.
+
+    With --nodes, the pods in the files wait, and every pod on the nodes may move. In a cluster, its pending pods wait;
+    a pod is evicted only if a controller replaces it, if it is no more important than the pod that needs its place, and
+    if PodDisruptionBudgets allow it. Every evicted pod has a place in the plan, aligned as well as before. Without
+    --apply nothing is done.
+    """
+    if nodes is not None:
+        if kubeconfig is not None or apply or continuous or not pods:
+            raise click.UsageError(
+                "--nodes goes with files of pods, and without --kubeconfig, --apply and --continuous"
+            )
+        from alignup.cluster.evictions import plan_room
+        from alignup.kubernetes.pod_documents import expanded, live_pods
+
+        waiting = expanded(live_pods(read_pods(pods), None, one_node=False))
+        plan = plan_room(load_cluster(nodes, version, can_admit=True), waiting)
+        print_plan(plan, as_json=as_json)
+        return 1 if plan.left_out else 0
+    if pods or (continuous and not apply):
+        raise click.UsageError("POD.yaml files need --nodes; --continuous needs --apply")
+    need_extra("cluster")
+    from alignup.control_plane.scheduler.ask import ask
+    from alignup.control_plane.scheduler.rebalance import apply_plan, plan_cluster, rebalance_for_ever
+    from alignup.control_plane.serving import run_until_told
+
+    async def work(api: Api) -> bool:
+        if continuous:
+            forever = rebalance_for_ever(api, per_hour=per_hour, interval=interval, patience=patience, say=click.echo)
+            await run_until_told(forever)
+            return True
+        plan = await plan_cluster(api)
+        print_plan(plan, as_json=as_json)
+        done = not apply or await apply_plan(api, plan, lambda line: click.echo(line, err=as_json), patience)
+        return done and not plan.left_out
+
+    return 0 if ask(kubeconfig, work) else 1
+
+
+def print_plan(plan: RoomPlan, *, as_json: bool) -> None:
+    """Print a plan."""
+    if as_json:
+        print_json(plan.to_dict())
+        return
+    console = make_console()
+    table = Table("step", "pod", "node", "NUMA nodes")
+    for step in plan.steps:
+        where = "-" if step.action == "evict" else nodes_text(step.numa_nodes)
+        table.add_row(step.action, safe(step.pod.namespaced_name), safe(step.node), where)
+    if plan.steps:
+        print_whole(console, table)
+    fewest = ", the fewest there can be" if plan.proven else ", not proven to be the fewest"
+    words = f"{counted(len(plan.placements), 'pod')} placed, {counted(len(plan.evictions), 'eviction')}"
+    console.print(f"{words}{fewest if plan.evictions else ''}")
+    for pod in plan.left_out:
+        console.print(f"no place for {safe(pod.namespaced_name)}")
