@@ -1,8 +1,8 @@
 """Lock a node while it changes, count its changes for readers without the lock, and let no exception end one half-way.
 
-An exception can come from outside at any moment: a signal handler raises, or another thread makes this one raise. Python
-looks for them between instructions of its own, and never while compiled code runs. So what may not be parted is a call
-into this module: between taking the lock, the work, and the end of a change no Python instruction runs.
+An exception can come from outside at any moment: a signal handler raises, or another thread makes this one raise.
+Python looks for them between instructions of its own, and never while compiled code runs. So what may not be parted is
+a call into this module: between taking the lock, the work, and the end of a change no Python instruction runs.
 """
 
 cimport cython
@@ -193,9 +193,9 @@ def release_all(tuple containers not None, tuple providers not None, str uid not
 
 cdef object repeat(object work, tuple args, int most_errors=MOST_TRIES):
     """Call something until it has run to its end; return the first exception that was raised or returned, if any."""
-    cdef int tries, errors = 0
+    cdef int _tries, errors = 0
     first = None
-    for tries in range(MOST_TRIES):
+    for _tries in range(MOST_TRIES):
         try:
             failed = work(*args)
         except BaseException as error:
