@@ -21,9 +21,9 @@ from alignup import read_pod
 from alignup.cli.extender import keep_from_collection
 from alignup.control_plane.api_server.objects import PodReader
 from alignup.control_plane.publishers.fleet import read_fleet
+from alignup.control_plane.scheduler.cluster_state import ClusterState
 from alignup.control_plane.scheduler.extender_answers import Answers
 from alignup.control_plane.scheduler.extender_server import make_app
-from alignup.control_plane.scheduler.state import ClusterState
 from alignup.control_plane.serving import serve
 from alignup.kubelet.node_resource_topology.report import decode_report
 from rig_workload import node, pod

@@ -20,8 +20,8 @@ import msgspec
 
 from alignup.control_plane.api_server.objects import PodReader, WatchedPod, decode_pod
 from alignup.control_plane.publishers.fleet import read_fleet
+from alignup.control_plane.scheduler.cluster_state import ClusterState
 from alignup.control_plane.scheduler.extender_answers import Answers
-from alignup.control_plane.scheduler.state import ClusterState
 from alignup.kubelet.node_resource_topology.report import Report, decode_report
 from alignup.kubernetes.node_fit import requests_of
 from rig_outcome import seconds_of

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import aiohttp
 import pytest
 
+from alignup.control_plane.scheduler.cluster_state import ClusterState
 from alignup.control_plane.scheduler.extender_answers import Answers
 from alignup.control_plane.scheduler.extender_server import LARGEST_QUESTION, make_app
 from alignup.control_plane.scheduler.extender_service import Extender
-from alignup.control_plane.scheduler.state import ClusterState
 from alignup.control_plane.serving import serve
 from api_stub import ApiStub, running, served, until
 

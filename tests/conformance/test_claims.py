@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from alignup.claims.cel_program import Program, program_of, variables_of
-from alignup.claims.gates import gates_of
 from alignup.claims.objects import Amount, Device
 from alignup.claims.problem import AllocationError, Problem, Question, in_use
 from alignup.claims.read import read_claim, read_class, read_slice
 from alignup.claims.scenarios import answer_scenario, answer_selector
+from alignup.claims.scheduler_gates import gates_of
 from alignup.core.claims.search import search
 from alignup.kubernetes.node_fit import node_object
 from alignup.kubernetes.quantity import parse_quantity

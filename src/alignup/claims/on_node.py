@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from msgspec.structs import replace as changed
 
 from alignup.claims import objects
-from alignup.claims.gates import Gates, gates_of
 from alignup.claims.pools import gather_pools
 from alignup.claims.problem import AllocationError, InUse, Question, allocate, attribute_of, in_use
 from alignup.claims.read import Resources, claims_of_pod
+from alignup.claims.scheduler_gates import Gates, gates_of
 from alignup.claims.why import all_ways, why_not
 from alignup.errors import AllocationError as NotAllocatedError
 from alignup.kubernetes.manifest import resized_pod

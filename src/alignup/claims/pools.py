@@ -13,8 +13,8 @@ from alignup.records import Record
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from alignup.claims.gates import Gates
     from alignup.claims.objects import Device, NodeSelector, Slice
+    from alignup.claims.scheduler_gates import Gates
     from alignup.kubernetes.node_fit import NodeObject
 
 

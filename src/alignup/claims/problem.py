@@ -26,9 +26,9 @@ from alignup.records import Record, field
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
-    from alignup.claims.gates import Gates
     from alignup.claims.objects import Capacity, Range, RequestPolicy
     from alignup.claims.read import Resources
+    from alignup.claims.scheduler_gates import Gates
     from alignup.kubernetes.node_fit import NodeObject
 
 # `resourceapi.AllocationResultsMaxSize`: the most devices of a claim.

@@ -14,10 +14,10 @@ import msgspec
 from alignup.claims.cel_functions import CostExceededError, EvaluationError
 from alignup.claims.cel_program import program_of, variables_of
 from alignup.claims.cel_syntax import CompileError, NotUnderstood
-from alignup.claims.gates import NEWEST, gates_of
 from alignup.claims.objects import Allocated, Amount, Claim, Device, Wire
 from alignup.claims.problem import AllocationError, allocate, question_of
 from alignup.claims.read import Resources, read_claim, read_class, read_slice, without_nulls
+from alignup.claims.scheduler_gates import NEWEST, gates_of
 from alignup.kubernetes.node_fit import node_object
 from alignup.text.typed import decode
 

@@ -57,9 +57,9 @@ def command(
     The claims of one pod are allocated together, in the pod's order. Devices come in the order in which the scheduler
     chooses them.
     """
-    from alignup.claims.gates import NEWEST, gates_of
     from alignup.claims.problem import AllocationError, Problem, question_of, results_of, solve
     from alignup.claims.read import Resources
+    from alignup.claims.scheduler_gates import NEWEST, gates_of
     from alignup.kubelet.layout import CLAIMS, open_node
 
     if (lines := scenarios or selectors) is not None:

@@ -90,10 +90,10 @@ def extender(*, serving: Serving = options.all_of(Serving), logs: options.Logs =
 async def serve_extender(how: Serving, api: Api) -> None:
     """Serve until told to end."""
     from alignup.control_plane.api_server.leader import Leader, label_leader
+    from alignup.control_plane.scheduler.cluster_state import ClusterState
     from alignup.control_plane.scheduler.extender_answers import Answers
     from alignup.control_plane.scheduler.extender_server import make_app
     from alignup.control_plane.scheduler.extender_service import Extender
-    from alignup.control_plane.scheduler.state import ClusterState
     from alignup.control_plane.serving import (
         ServedCertificate,
         address,

@@ -212,9 +212,9 @@ class Node:
         Raises:
             InputError: an object is malformed, or the node's name is not known.
         """
-        from alignup.claims.gates import gates_of  # noqa: PLC0415  # few nodes have claims
         from alignup.claims.on_node import ClaimProvider  # noqa: PLC0415  # as above
         from alignup.claims.read import Resources, resources_of  # noqa: PLC0415  # as above
+        from alignup.claims.scheduler_gates import gates_of  # noqa: PLC0415  # few nodes have claims
 
         found = resources if isinstance(resources, Resources) else resources_of(resources, "resources")
         known = self.node_object

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from alignup import explain, read_pod
-from alignup.claims.gates import gates_of
 from alignup.claims.objects import Device
 from alignup.claims.on_node import ClaimProvider, numa_nodes_of, preview_claims
 from alignup.claims.problem import AllocationError, Problem, question_of, solve
 from alignup.claims.read import claims_of_pod, resources_of
+from alignup.claims.scheduler_gates import gates_of
 from alignup.errors import InputError
 from alignup.machine.machine import Machine
 from alignup.node import Node

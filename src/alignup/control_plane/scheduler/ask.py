@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from alignup.cluster.cluster import Cluster
 from alignup.control_plane.api_server import api_client, objects
 from alignup.control_plane.api_server.watch import list_objects
-from alignup.control_plane.scheduler.members import ExactMember
-from alignup.control_plane.scheduler.state import ClusterState
+from alignup.control_plane.scheduler.cluster_state import ClusterState
+from alignup.control_plane.scheduler.node_state import ExactMember
 from alignup.errors import InputError, warn
 from alignup.explanations.why import explain
 from alignup.kubelet.node_resource_topology.read import node_of

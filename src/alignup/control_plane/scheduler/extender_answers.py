@@ -14,7 +14,7 @@ import numpy as np
 from alignup.cluster.evictions import fewest_victims, without
 from alignup.cluster.node_totals import demand_key
 from alignup.control_plane.api_server.objects import Budget, WatchedPod, rules_of
-from alignup.control_plane.scheduler.members import ExactMember
+from alignup.control_plane.scheduler.node_state import ExactMember
 from alignup.errors import AlignupError, InputError
 from alignup.machine.bits import bit_numbers
 from alignup.records import Record, field
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from alignup.cluster.cluster import Evaluation
-    from alignup.control_plane.scheduler.state import ClusterState
+    from alignup.control_plane.scheduler.cluster_state import ClusterState
     from alignup.kubernetes.pod import Pod
 
 HIGHEST_SCORE: Final = 10

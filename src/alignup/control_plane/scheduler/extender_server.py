@@ -24,7 +24,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from alignup.control_plane.scheduler import extender_wire as wire
 from alignup.control_plane.scheduler.extender_service import NOT_LISTED, Extender
-from alignup.control_plane.scheduler.members import ExactMember
+from alignup.control_plane.scheduler.node_state import ExactMember
 from alignup.errors import AlignupError, InputError, one_line
 
 _Args = TypeVar("_Args")

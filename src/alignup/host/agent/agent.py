@@ -188,7 +188,7 @@ class Agent:
         """
         observer = Observer()
         if self._options.metrics:
-            from alignup.host.agent.metrics import AgentMetrics, serve_metrics  # noqa: PLC0415  # needs prometheus-client
+            from alignup.host.agent.metrics_server import AgentMetrics, serve_metrics  # noqa: PLC0415  # needs prometheus-client
 
             observer = AgentMetrics(ledger, asyncio.get_running_loop())
             # as above

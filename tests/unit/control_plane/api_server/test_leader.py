@@ -10,10 +10,10 @@ import aiohttp
 
 from alignup.control_plane.api_server.api_client import ApiError
 from alignup.control_plane.api_server.leader import LEADER, Leader, Terms, label_leader
+from alignup.control_plane.scheduler.cluster_state import ClusterState
 from alignup.control_plane.scheduler.extender_answers import Answers
 from alignup.control_plane.scheduler.extender_server import make_app
 from alignup.control_plane.scheduler.extender_service import Extender
-from alignup.control_plane.scheduler.state import ClusterState
 from alignup.control_plane.serving import serve
 from alignup.kubelet.node_resource_topology.report import Description
 from api_stub import LEASES, NODES, PODS, TOPOLOGIES, ApiStub, running, served, until

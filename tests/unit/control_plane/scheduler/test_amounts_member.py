@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from alignup.control_plane.scheduler.members import AmountsMember, emptied, taken_by
+from alignup.control_plane.scheduler.node_state import AmountsMember, emptied, taken_by
 from alignup.kubelet.node_resource_topology.write import fingerprint
 from watched import GIBI, report, watched
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from alignup.control_plane.api_server.objects import WatchedPod, decode_pod
-from alignup.control_plane.scheduler.members import ExactMember
+from alignup.control_plane.scheduler.node_state import ExactMember
 from alignup.errors import AlignupError, InputError
 from alignup.kubelet.node_resource_topology.report import (
     Description,

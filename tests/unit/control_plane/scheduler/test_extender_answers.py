@@ -12,8 +12,8 @@ from alignup.claims.read import read_claim, read_class, read_slice
 from alignup.cluster.ranking import short_cause
 from alignup.control_plane.api_server.objects import PodReader, WatchedPod, decode_budget, decode_pod
 from alignup.control_plane.publishers.fleet import FleetNode
+from alignup.control_plane.scheduler.cluster_state import ClusterState, View
 from alignup.control_plane.scheduler.extender_answers import FAR, UNCERTAIN, UNKNOWN, Answers
-from alignup.control_plane.scheduler.state import ClusterState, View
 from alignup.errors import InputError
 from alignup.kubelet.node_resource_topology.report import Description, decode_report
 from alignup.node import Node

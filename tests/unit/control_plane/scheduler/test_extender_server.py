@@ -21,6 +21,7 @@ from alignup.control_plane import serving
 from alignup.control_plane.api_server.api_client import CLAIMS, TOPOLOGIES
 from alignup.control_plane.api_server.objects import Container, decode_pod
 from alignup.control_plane.scheduler import extender_server
+from alignup.control_plane.scheduler.cluster_state import ClusterState
 from alignup.control_plane.scheduler.extender_answers import Answers
 from alignup.control_plane.scheduler.extender_server import make_app
 from alignup.control_plane.scheduler.extender_service import WOKEN, Extender
@@ -32,7 +33,6 @@ from alignup.control_plane.scheduler.extender_wire import (
     decode_args,
     decode_preemption,
 )
-from alignup.control_plane.scheduler.state import ClusterState
 from alignup.control_plane.serving import serve, tls_context
 from alignup.errors import AlignupWarning, InputError
 from alignup.kubelet.node_resource_topology.report import HOLDINGS, NODE, Description

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alignup.control_plane.api_server.objects import decode_pod
-from alignup.control_plane.scheduler.members import AmountsMember, ExactMember
-from alignup.control_plane.scheduler.state import SLOWEST_REPORT, ClusterState, View
+from alignup.control_plane.scheduler.cluster_state import SLOWEST_REPORT, ClusterState, View
+from alignup.control_plane.scheduler.node_state import AmountsMember, ExactMember
 from alignup.errors import AlignupWarning
 from alignup.koordinator.effective import NODE_LABEL
 from alignup.kubelet.node_resource_topology.report import Description
