@@ -18,7 +18,7 @@ import msgspec
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from alignup import read_pod
-from alignup.cli.extender import keep_from_collection
+from alignup.cli.cluster import keep_from_collection
 from alignup.control_plane.api_server.objects import PodReader
 from alignup.control_plane.publishers.fleet import read_fleet
 from alignup.control_plane.scheduler.cluster_state import ClusterState
