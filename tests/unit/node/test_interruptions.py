@@ -182,14 +182,14 @@ def made(operation: str) -> tuple[Node, Callable[[Node], object]]:
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_an_exception_at_any_line_leaves_the_node_before_or_after(operation: str) -> None:
     """Every line, call and return; what was there can then be removed, and leaves nothing."""
-    node, do = made(operation)
-    before = state(node)
+    whole, do = made(operation)
+    before, node = state(whole), whole.copy()
     do(node)
     after = state(node)
     moment = 0
     while True:
         moment += 1
-        node, do = made(operation)
+        node = whole.copy()
         if not interrupted(moment, partial(do, node)):
             break
         assert state(node) in (before, after), moment
@@ -204,13 +204,12 @@ def test_an_exception_at_any_line_leaves_the_node_before_or_after(operation: str
 
 def test_an_update_of_a_cluster_is_whole() -> None:
     """The rows that are judged are those of the nodes that it has."""
-    moment = 0
+    moment, empty, full = 0, node_of(), node_of()
+    full.admit(pod("y", container("c", "60", gpus=4), container("d", "60", gpus=4)))
     while True:
         moment += 1
-        cluster = Cluster.from_nodes({"a": node_of(), "b": node_of()})
-        full = node_of()
-        full.admit(pod("y", container("c", "60", gpus=4), container("d", "60", gpus=4)))
-        if not interrupted(moment, partial(cluster.update, "a", full)):
+        cluster = Cluster.from_nodes({"a": empty.copy(), "b": empty.copy()})
+        if not interrupted(moment, partial(cluster.update, "a", full.copy())):
             break
         node = cluster.nodes[0]
         assert cluster.free("cpu")[0].sum() == len(node.cpu.free_cpus)
