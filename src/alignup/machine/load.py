@@ -75,10 +75,11 @@ def load_machine(source: str, node_name: str | None = None) -> LoadedMachine:
     if not path.exists():
         from alignup.text.known_keys import unknown_keys  # noqa: PLC0415  # an error only
 
-        ((_, nearest),) = unknown_keys([source], _catalog())
+        longer = [name for name in _catalog() if name.startswith(source)]
+        nearest = longer[0] if longer else next(near for _, near in unknown_keys([source], _catalog()))
         meant = f"; did you mean {nearest}?" if nearest else ""
         raise InputError(
-            f"no machine {source!r} at --machine: expected a file, a directory or one of {', '.join(_catalog())}{meant}"
+            f"unknown machine {source!r}: expected a file, a directory or one of {', '.join(_catalog())}{meant}"
         )
     return _load_archive(path, node_name) if path.is_dir() else _load_file(path, source, node_name)
 

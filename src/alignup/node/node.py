@@ -111,6 +111,9 @@ class Node:
             self.config = labelled_config(self.config, self.labels)
         policy, profile = inputs.policy_of(self.config, self.machine), self.config.profile
         inventory: Any = devices or {}
+        for name, found in inventory.items():
+            if not isinstance(found, Sequence) or isinstance(found, str):
+                raise InputError.at(f'devices["{name}"]', 'a list of devices such as {"id": "gpu0", "numa": 0}', found)
         if any(isinstance(one, Mapping) for found in inventory.values() for one in found):
             inventory = decode_inventory(inventory, self.machine)
         pairing = None

@@ -81,7 +81,7 @@ def test_json_of_a_machine_of_a_scenario_and_of_the_catalog(here):
 def test_what_does_not_exist_names_what_does():
     with pytest.raises(
         InputError,
-        match=r"'align-up-articel' at --machine: .* one of align-up-article, .*; did you mean align-up-article\?",
+        match=r"unknown machine 'align-up-articel': .* one of align-up-article, .*; did you mean align-up-article\?",
     ):
         load_machine("align-up-articel")
 
@@ -127,6 +127,12 @@ def test_a_file_that_cannot_be_read_or_is_too_large(here, monkeypatch):
     monkeypatch.setattr(load, "_MAX_FILE", 10)
     with pytest.raises(InputError, match="cannot read the machine at x: denied"):
         load_machine("x")
+
+
+@pytest.mark.parametrize(("name", "meant"), [("epyc", "epyc-2s-nps4"), ("dgx-h10", "dgx-h100"), ("xeon2s", "xeon-2s")])
+def test_a_name_of_the_catalog_that_is_nearly_right_is_answered_with_it(name, meant):
+    with pytest.raises(InputError, match=f"^unknown machine '{name}': .*; did you mean {meant}\\?$"):
+        load_machine(name)
 
 
 def test_the_public_door_takes_what_the_option_takes(here):

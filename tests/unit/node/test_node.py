@@ -443,3 +443,11 @@ def test_memory_that_is_no_whole_number_of_bytes_is_refused_under_static() -> No
     burstable = pod("r", memory="1500m")
     burstable["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "1", "memory": "1"}
     assert node.admit(burstable).admitted
+
+
+@pytest.mark.parametrize("devices", [4, "a", {"id": "a"}])
+def test_devices_that_are_no_list_are_refused_by_name(devices: Any) -> None:
+    with pytest.raises(
+        InputError, match=r'a list of devices such as \{"id": "gpu0", "numa": 0\}, got .* at devices\["x"\]'
+    ):
+        Node(machine_of(2, 2), devices={"x": devices})
