@@ -263,7 +263,7 @@ def test_machines_that_cannot_be(alignup, write) -> None:
         (write("none.json", {"numaNodes": [{"id": 0, "memory": 1, "cores": []}]}), ["the machine has no CPUs"]),
         (write("other.json", {"a": 1}), ["'numaNodes'"]),
         (write("empty.json", b""), ["empty.json"]),
-        ("no-such-machine", ["--machine", "align-up-article"]),
+        ("no-such-machine", ["unknown machine", "align-up-article"]),
     ):
         assert alignup("admit", "-m", machine, pods).complains(*parts)
     ended = alignup("admit", "-m", write("nine.json", {"numaNodes": nine}), "-c", write("c.json", STATIC), pods)

@@ -42,7 +42,7 @@ def test_findings_are_told_with_effect_and_repair(alignup, root):
 def test_bad_input_is_one_line(alignup, tmp_path):
     assert alignup("node", "check", "--node", tmp_path).complains("no files of a kubelet")
     assert alignup("node", "check", "--node", tmp_path / "x").complains("no machine's root folder or archive")
-    assert alignup("node", "check", "--node", ARCHIVE, "--machine", "nowhere").complains("--machine")
+    assert alignup("node", "check", "--node", ARCHIVE, "--machine", "nowhere").complains("unknown machine 'nowhere'")
 
 
 def test_the_group_knows_its_subcommands(alignup):

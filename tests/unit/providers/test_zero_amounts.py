@@ -6,6 +6,7 @@ name hugepages of a size that the machine lacks, they panic.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from alignup import explain
 from alignup.cluster import Cluster
-from alignup.errors import InputError
+from alignup.errors import AllocationError, InputError
 from alignup.node import Node
 
 GI = 1 << 30
@@ -101,7 +102,8 @@ def test_a_pod_with_amounts_of_zero_is_decided_and_gives_all_back(kubelet, found
     assert (got.admitted, got.reason, got.message) == (tried.admitted, tried.reason, tried.message)
     if got:
         for container in (*pod["spec"]["initContainers"], *pod["spec"]["containers"]):
-            node.started("p", container["name"])
+            with suppress(AllocationError):  # devices of such a pod are given when a container starts: too few are left
+                node.started("p", container["name"])
         node.remove("p")
     assert state_of(node) == before
 
