@@ -382,17 +382,19 @@ class Cluster:
         Where pods bring policies of their own, nodes know who shares a NUMA node with whom, and amounts do not: then
         every node that has pods is asked.
         """
-        for read, where in self._other_readings(pod, indices):
-            self._run(self._job(read), strategy, _flat_views(into), 0, len(where), where)
+        shared: list[int] = []
+        first = pod.read_as(self._reading(0)) if self.names else pod
+        for read, where in self._readings(pod, indices):
+            if read != first:
+                self._run(self._job(read), strategy, _flat_views(into), 0, len(where), np.array(where, np.int64))
+            if read.has_shared_pool:
+                # rows of amounts know nothing of what containers of one pod share
+                shared += (index for index in where if index < len(self._members))
         indices = indices[indices < len(self._members)]
         unsure = indices[~into.exact[indices]].tolist()
         if job.policy >= 0:
             unsure = sorted({*unsure, *(index for index in indices.tolist() if self._members[index].manager.has_pods)})
-        if pod.readings is not None or pod.has_shared_pool:
-            # rows of amounts know nothing of what containers of one pod share
-            shared = (index for index in indices.tolist() if self._members[index].read(pod).has_shared_pool)
-            unsure = sorted({*unsure, *shared})
-        for index in unsure:
+        for index in sorted({*unsure, *shared}) if shared else unsure:
             try:
                 admission = self._members[index].try_admit(pod)
             except ConfigError:  # the pod's own policy does not go with so many NUMA nodes
@@ -415,21 +417,19 @@ class Cluster:
             if strategy == "document" and job.policy >= 0 and member.pod_policies.mixes_unwillingly(pod, mask):
                 into.score[index] = 0.0
 
-    def _other_readings(self, pod: Pod, indices: Iterable[int]) -> Iterator[tuple[Pod, npt.NDArray[np.int64]]]:
-        """Yield each reading of a pod that differs from the first kubelet's, with the indices of its nodes.
+    def _readings(self, pod: Pod, indices: npt.NDArray[np.int64]) -> Iterator[tuple[Pod, list[int]]]:
+        """Yield each reading of a pod with the indices of the nodes whose kubelets read it so.
 
         Few pods are read in several ways: those with resources of their own, or with a status.
         """
         if pod.readings is None or not self.names:
+            yield pod, indices.tolist() if pod.has_shared_pool else []
             return
-        first = pod.read_as(self._reading(0))
-        groups: dict[Pod, list[int]] = {}
-        for index in indices:
-            read = pod.read_as(self._reading(index))
-            if read is not first and read != first:
-                groups.setdefault(read, []).append(index)
-        for read, where in groups.items():
-            yield read, np.array(where, np.int64)
+        groups: dict[PodReading, list[int]] = {}
+        for index in indices.tolist():
+            groups.setdefault(self._reading(index), []).append(index)
+        for reading, where in groups.items():
+            yield pod.read_as(reading), where
 
     def _reading(self, index: int) -> PodReading:
         """Return how the kubelet of a node reads pods."""
