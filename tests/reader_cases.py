@@ -32,8 +32,8 @@ from alignup.machine.sysfs.machine import describe
 from alignup.machine.sysfs.tree import MemoryTree
 from alignup.node import Node
 from alignup.replay import replay
+from alignup.text.documents import read_documents
 from alignup.text.json_text import decode_json
-from alignup.text.yaml_reader import read_documents
 from cluster_files import TOPOLOGY, node_line, pod_manifest
 from kubelet_mutations import a_kubelet_node, read_node
 from mutation import as_json, mutated_bytes, mutated_document, mutated_files

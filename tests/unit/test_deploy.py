@@ -23,7 +23,7 @@ from alignup.cli.program import program
 from alignup.control_plane.api_server.api_client import TOPOLOGIES
 from alignup.control_plane.api_server.leader import LEADER
 from alignup.control_plane.serving import GRACE, tls_context
-from alignup.text.yaml_reader import read_documents
+from alignup.text.documents import read_documents
 from alignup.version import VERSION
 
 ROOT = Path(__file__).parents[2]

@@ -1,7 +1,10 @@
 """Turns claims, pools and what is in use into the tables of the search; says what the allocator refuses at once.
 
 Everything that does not change during the search is decided here: which device matches which request, what it would
-take of its capacities, which values it has for constraints, which devices are interchangeable.
+take of its capacities, which values it has for constraints, which devices are interchangeable. `allocate` then asks the
+search, and returns devices as the scheduler does.
+
+Source of the rules about capacities: `consumable_capacity.go`, where amounts are in billionths of their unit.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ from alignup.errors import InputError, warn
 from alignup.kubernetes.manifest import IGNORED_CLAIMS, read_pod
 from alignup.kubernetes.node_fit import NodeObject
 from alignup.records import Record, field
+from alignup.text.documents import read_documents
 from alignup.text.typed import decode
-from alignup.text.yaml_reader import read_documents
 
 if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod

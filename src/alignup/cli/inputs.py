@@ -115,7 +115,7 @@ def read_pods(names: Iterable[str]) -> list[PodDocument]:
         InputError: a file has no pods.
     """
     from alignup.kubernetes.pod_documents import read_pods
-    from alignup.text.yaml_reader import TEXT_LIMIT
+    from alignup.text.documents import TEXT_LIMIT
 
     return read_pods((read_bytes(name, TEXT_LIMIT), name) for name in names)
 
@@ -361,7 +361,7 @@ def load_described_node(source: NodeSource, version: KubeletVersion | None = Non
     from alignup.machine.load import load_with_devices
     from alignup.node import Node, plugins_of
     from alignup.node.restart import check_start
-    from alignup.text.yaml_reader import TEXT_LIMIT
+    from alignup.text.documents import TEXT_LIMIT
 
     loaded = load_with_devices(
         source.machine,
@@ -516,7 +516,7 @@ def read_mapping(name: str) -> dict[str, Any]:
     Raises:
         InputError: it holds something else.
     """
-    from alignup.text.yaml_reader import TEXT_LIMIT, read_documents
+    from alignup.text.documents import TEXT_LIMIT, read_documents
 
     documents = read_documents(read_bytes(name, TEXT_LIMIT), name)
     if len(documents) != 1 or not isinstance(documents[0], dict):

@@ -2,6 +2,10 @@
 
 `Cluster.evaluate` gives the kubelets' verdicts. A scheduler must also know that the node has enough in total, and that
 a node without NUMA management aligns nothing, whatever it admits: both are added here.
+
+The words of refusals are few, and equal for nodes that refuse alike, since a scheduler counts texts. Nodes are asked,
+and blame what `explain` blames. Where only amounts are known, or more nodes refuse than may be asked, the words come
+from the free amounts by NUMA node, for all nodes at once, and name the commonest causes only.
 """
 
 from __future__ import annotations

@@ -3,6 +3,9 @@
 Which resources are to blame is found in `alignup.topology_manager.refusal_message`; the amounts are those of the moment
 of the refusal. To find the next cause, the pod is tried again without the resources that this cause names. So the
 container, or the pod as a whole, would pass if it requested none of the resources named.
+
+Of an admitted pod it says how well it is aligned, and which better placement it missed and why: the offers and the
+merged hint of each decision are looked at as those of a refusal are.
 """
 
 from __future__ import annotations

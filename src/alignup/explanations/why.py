@@ -1,6 +1,6 @@
 """Explains why a pod would be admitted or refused on a node: runs it on a copy and makes the record of what happened.
 
-`alignup.explanations.trial` runs it, `cause` and `missed` beside it find the sentence, `suggestions` what would help.
+`alignup.explanations.trial` runs it, `cause` beside it finds the sentence, `suggestions` what would help.
 """
 
 from __future__ import annotations

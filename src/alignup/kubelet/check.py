@@ -5,6 +5,9 @@ The states of CPU manager and memory manager are checked as `validateState` of `
 
 What the kubelet does about each kind of finding, and the repair, is in `findings.json`. The effects were seen with a
 kubelet 1.36 that was started on such files (`tests/rig/test_faults.py`); words in quotation marks are from its log.
+
+`foretell` says what a restart on these files does to the pods: which keep what they hold, and which are refused. The
+rules of the admission that follows a start are those of `alignup.node.restart`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Puts a kubelet's configuration together: its file, its drop-ins, and the flags of the kubelet that runs.
 
-The result is plain fields; their meaning is decided by `alignup.kubernetes.kubelet_config`.
+The result is plain fields; their meaning is decided by `alignup.kubernetes.kubelet_config`. `settings_of` tells which
+policies, policy options and feature gates are in effect then, and where each comes from.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from alignup.errors import InputError
 from alignup.text.counting import some_of
-from alignup.text.yaml_reader import read_documents
+from alignup.text.documents import read_documents
 
 TOPS: Final = frozenset({"cluster-scoped-resources", "namespaces"})
 _NODES: Final = "cluster-scoped-resources/core/nodes/"

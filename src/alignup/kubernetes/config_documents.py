@@ -13,19 +13,13 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any, Final, TypeAlias
 
-import msgspec
-
 from alignup.errors import InputError, errors_in, warn
 from alignup.kubernetes.kubelet_flags import KubeletFlags, read_flags, words_in_text
-from alignup.kubernetes.quantity import parse_quantity, whole_units
 from alignup.kubernetes.versions import known_fields, read_table
-from alignup.machine.cpuset import CPUSet
 from alignup.records import Record, field
 from alignup.text.counting import some_of
-from alignup.text.json_text import decode_json
+from alignup.text.documents import TEXT_LIMIT, read_documents
 from alignup.text.known_keys import unknown_keys
-from alignup.text.typed import decode
-from alignup.text.yaml_reader import TEXT_LIMIT, read_documents
 
 _KIND: Final = "KubeletConfiguration"
 _GET: Final = "`kubectl get --raw /api/v1/nodes/NODE/proxy/configz` prints the one that is in effect"
@@ -198,7 +192,7 @@ def _take_fields(value: Any, name: str, found: _Found, _: int) -> None:
 
 def _take_profile(value: Any, name: str, found: _Found, _: int) -> None:
     """Take what OpenShift's operator makes of a profile."""
-    from alignup.kubernetes.config_documents import kubelet_of_profile  # noqa: PLC0415  # seldom used
+    from alignup.kubernetes.performance_profile import kubelet_of_profile  # noqa: PLC0415  # seldom used
 
     fields, left_out = kubelet_of_profile(value, name)
     found.fields.append((name, fields))
@@ -304,102 +298,3 @@ def _wrappers() -> Mapping[str, Mapping[str, str]]:
     By the kind of a document, or after a stop by a key that one without a kind has. The file has them by project.
     """
     return {kind: places for some in read_table("configuration_wrappers").values() for kind, places in some.items()}
-
-
-_SNIPPET: Final = "kubeletconfig.experimental"
-_NOT_FOLLOWED: Final = "kubeletconfig.prefer-align-cpus-by-uncorecache"
-# By field and name what is kept of memory, unless the annotation says it.
-_KEPT: Final = (
-    ("evictionHard", "memory.available", "100Mi"),
-    ("kubeReserved", "memory", "500Mi"),
-    ("systemReserved", "memory", "500Mi"),
-)
-_STATIC_MEMORY: Final = ("restricted", "single-numa-node")
-
-
-class _Cpu(msgspec.Struct):
-    reserved: str = ""
-    shared: str = ""
-
-
-class _Numa(msgspec.Struct, rename="camel"):
-    topology_policy: str | None = None
-
-
-class _Hints(msgspec.Struct, rename="camel"):
-    mixed_cpus: bool | None = None
-
-
-class _Spec(msgspec.Struct, rename="camel"):
-    cpu: _Cpu | None = None
-    numa: _Numa | None = None
-    workload_hints: _Hints | None = None
-
-
-class _Metadata(msgspec.Struct):
-    annotations: dict[str, str] | None = None
-
-
-class _Profile(msgspec.Struct):
-    spec: _Spec
-    metadata: _Metadata | None = None
-
-
-def kubelet_of_profile(profile: object, where: str) -> tuple[dict[str, Any], list[str]]:
-    """Return what a PerformanceProfile says of the kubelet: fields of its KubeletConfiguration, and what is left out.
-
-    Left out are the parts of the profile that do not matter to the kubelet, or that are not followed.
-
-    Args:
-        profile: the decoded object.
-        where: its name in errors.
-
-    Raises:
-        InputError: a field is of the wrong type, or the annotation is no KubeletConfiguration.
-    """
-    wire = decode(profile, _Profile, where)
-    annotations = (wire.metadata.annotations if wire.metadata else None) or {}
-    fields = _snippet(annotations.get(_SNIPPET), f"the annotation {_SNIPPET} of {where}")
-    cpu, hints = wire.spec.cpu or _Cpu(), wire.spec.workload_hints or _Hints()
-    policy = (wire.spec.numa and wire.spec.numa.topology_policy) or "best-effort"
-    fields |= {"cpuManagerPolicy": "static", "topologyManagerPolicy": policy}
-    amounts = [fields.setdefault(part, {}).setdefault(name, default) for part, name, default in _KEPT]
-    if cpu.reserved:
-        shared = CPUSet.parse(cpu.shared if hints.mixed_cpus else "", f"spec.cpu.shared of {where}")
-        fields["reservedSystemCPUs"] = str(CPUSet.parse(cpu.reserved, f"spec.cpu.reserved of {where}") | shared)
-    if policy in _STATIC_MEMORY:
-        fields["memoryManagerPolicy"] = "Static"
-        total = sum(whole_units(parse_quantity(amount, where)) for amount in amounts)
-        fields.setdefault("reservedMemory", [{"numaNode": 0, "limits": {"memory": str(total)}}])
-    if policy == "single-numa-node":
-        fields.setdefault("cpuManagerPolicyOptions", {}).setdefault("full-pcpus-only", "true")
-    return fields, _left_out(profile, annotations)
-
-
-def _snippet(text: str | None, where: str) -> dict[str, Any]:
-    """Return the fields that an annotation sets, its maps as they may be changed."""
-    if text is None:
-        return {}
-    found: object = decode_json(text, "the JSON of a KubeletConfiguration", where)
-    if not isinstance(found, dict):
-        raise InputError.at(where, "a KubeletConfiguration", found)
-    for name in ("evictionHard", "kubeReserved", "systemReserved", "cpuManagerPolicyOptions"):
-        if not isinstance(found.get(name) or {}, dict):
-            raise InputError.at(f"{name} in {where}", "a mapping", found[name])
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def _left_out(profile: Any, annotations: dict[str, str]) -> list[str]:
-    """Return the names of what is not followed."""
-    known: dict[str, set[str]] = {
-        "cpu": {"reserved", "shared"},
-        "numa": {"topologyPolicy"},
-        "workloadHints": {"mixedCpus"},
-    }
-    found: list[str] = [f"annotation {name}" for name in annotations if name == _NOT_FOLLOWED]
-    for name, value in profile["spec"].items():
-        if name not in known:
-            found.append(f"spec.{name}")
-        elif isinstance(value, dict):
-            found += [f"spec.{name}.{inner}" for inner in value if inner not in known[name]]
-    return found

@@ -3,6 +3,9 @@
 Follows `predicateAdmitHandler.Admit` (pkg/kubelet/lifecycle/predicate.go), the scheduler's `AdmissionCheck` that it
 calls, and the preemption for critical pods (pkg/kubelet/preemption/preemption.go) of Kubernetes 1.36. Go walks the
 resources of device plugins in random order; here they are in the order of their names.
+
+What it needs to know of a node is read from its Node object, as `kubectl get node -o json` prints it; the release
+itself is read by `alignup.kubernetes.versions`.
 """
 
 from __future__ import annotations

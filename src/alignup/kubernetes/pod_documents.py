@@ -18,8 +18,8 @@ from alignup.kubernetes.qos import QOSClass
 from alignup.kubernetes.versions import known_fields
 from alignup.records import Record, field, replace
 from alignup.text.counting import counted, some_of
+from alignup.text.documents import read_documents
 from alignup.text.known_keys import unknown_keys
-from alignup.text.yaml_reader import read_documents
 
 # The annotation with the uid by which a kubelet knows a static pod; the API server gives its copy another one.
 STATIC_UID: Final = "kubernetes.io/config.hash"

@@ -1,6 +1,7 @@
 """Writes tar archives, and reads chosen files out of tars, zips and folders: nothing is unpacked, no link followed.
 
-Which files matter, and what is in them, is left to `alignup.machine.archive` and to readers of other layouts.
+A snapshot is such an archive of the kernel files that discovery reads; which those are is said in
+`alignup.machine.sysfs.files`, and `alignup.machine.sysfs` reads a machine from them. Other layouts have other readers.
 """
 
 from __future__ import annotations

@@ -1,8 +1,12 @@
 """Reads the machine that a user names by `--machine` (of the catalog, a folder, or a file), and its devices.
 
-`LoadedMachine` (`loaded.py`) has both. Each kind of source has a module that reads it, which is
+`LoadedMachine` (`loaded.py`) has both. Each other kind of source has a module that reads it, which is
 imported when it is needed: a command on this machine should start at once. Devices come from the same source, an
 inventory, PCI devices or NVIDIA's driver; here it is decided which of them counts where several describe a resource.
+
+The catalog comes with the package: `catalog_data/<name>.json`. An entry has the keys of a scenario (`machine`,
+`devices`, `preferredSets`, `kubelet`), and maybe `pods`; for readers of the file a `description`, and `pcieTree`: who
+published where the devices are in the PCIe tree, or that nobody has.
 """
 
 from __future__ import annotations
@@ -63,8 +67,8 @@ def load_machine(source: str, node_name: str | None = None) -> LoadedMachine:
     Raises:
         InputError: there is no such machine, or it cannot be read.
     """
-    if os.sep not in source and source in _catalog():
-        return _catalog()[source]
+    if os.sep not in source and source in catalog_entries():
+        return catalog_entries()[source]
     from pathlib import Path  # noqa: PLC0415  # slow to import
 
     path = Path(source)
@@ -75,11 +79,11 @@ def load_machine(source: str, node_name: str | None = None) -> LoadedMachine:
     if not path.exists():
         from alignup.text.known_keys import unknown_keys  # noqa: PLC0415  # an error only
 
-        longer = [name for name in _catalog() if name.startswith(source)]
-        nearest = longer[0] if longer else next(near for _, near in unknown_keys([source], _catalog()))
+        longer = [name for name in catalog_entries() if name.startswith(source)]
+        nearest = longer[0] if longer else next(near for _, near in unknown_keys([source], catalog_entries()))
         meant = f"; did you mean {nearest}?" if nearest else ""
         raise InputError(
-            f"unknown machine {source!r}: expected a file, a directory or one of {', '.join(_catalog())}{meant}"
+            f"unknown machine {source!r}: expected a file, a directory or one of {', '.join(catalog_entries())}{meant}"
         )
     return _load_archive(path, node_name) if path.is_dir() else _load_file(path, source, node_name)
 
@@ -89,13 +93,6 @@ def _load_archive(path: Path, node_name: str | None) -> LoadedMachine:
     from alignup.machine.sysfs.machine import describe  # noqa: PLC0415  # see the module
 
     return LoadedMachine(describe(load_snapshot(path, node_name)))
-
-
-def _catalog() -> Mapping[str, LoadedMachine]:
-    """Return the machines that come with the package."""
-    from alignup.machine.load import catalog_entries  # noqa: PLC0415  # see the module
-
-    return catalog_entries()
 
 
 def _load_file(path: Path, source: str, node_name: str | None) -> LoadedMachine:
@@ -151,7 +148,7 @@ def described_machine(described: object, where: str = "machine") -> LoadedMachin
         InputError: there is no machine of that name, or the object is not of its form.
     """
     if isinstance(described, str):
-        entries = _catalog()
+        entries = catalog_entries()
         if described not in entries:
             raise InputError.at(where, f"a machine object, or one of the catalog: {', '.join(entries)}", described)
         return entries[described]

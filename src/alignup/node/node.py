@@ -180,7 +180,7 @@ class Node:
             KubeletConfig.from_dict(
                 loaded.kubelet,
                 version=inputs.version_of(data, kubelet_version, known),
-                reading=data.get("reading") or READINGS[0],
+                reading=READINGS[0] if data.get("reading") is None else data["reading"],
             ),
             loaded.devices,
             {**(plugins or {}), **inputs.plugins_of(loaded.preferred_sets)},

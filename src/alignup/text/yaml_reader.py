@@ -1,11 +1,10 @@
 """Reads YAML text into plain objects, with bounds on nesting, aliases and numbers that make untrusted files safe.
 
-Importing this imports PyYAML, so `alignup.text.yaml_reader` does it only when it has YAML in hand.
+Importing this imports PyYAML, so `alignup.text.documents` does it only when it has YAML in hand.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import yaml
@@ -139,7 +138,7 @@ _Loader.add_constructor(_TIMESTAMP, _Loader.construct_date)
 
 
 def read_yaml(text: str, source: str) -> list[object]:
-    """Return the documents of a YAML text, as `alignup.text.yaml_reader.read_documents` does.
+    """Return the documents of a YAML text, as `alignup.text.documents.read_documents` does.
 
     Raises:
         InputError: the text is not YAML, or one of the bounds above is passed.
@@ -192,44 +191,3 @@ def _expands(document: object) -> bool:
 
     whole = expanded(document)
     return whole > _EXPANSION_FREE and whole > _EXPANSION_LIMIT * distinct
-
-
-# The longest text that is read, in bytes; a single Pod that the API server takes has at most 1.5 MiB.
-TEXT_LIMIT: Final = 8 * 2**20
-
-
-def read_documents(text: str | bytes, source: str) -> list[object]:
-    """Return the documents in `text` as plain objects, in order; an empty YAML document is None.
-
-    Text that starts with a brace is tried as one JSON document first, and then as JSON lines.
-
-    Args:
-        text: YAML with any number of documents, JSON, or JSON lines; bytes are UTF-8.
-        source: what an error calls the text, such as a file's name.
-
-    Raises:
-        InputError: the text is longer than `TEXT_LIMIT`, or neither YAML nor JSON, or names a key twice in
-            one mapping, or expands by aliases beyond measure.
-    """
-    if len(text) > TEXT_LIMIT:
-        raise InputError(f"{source} has {len(text)} bytes or more: at most {TEXT_LIMIT} are read")
-    try:
-        if isinstance(text, bytes):
-            characters = text.decode("utf-8-sig")
-        else:
-            characters = text.removeprefix("\ufeff")
-            characters.encode()  # a str may hold surrogates; what was decoded cannot
-    except (UnicodeDecodeError, UnicodeEncodeError) as error:
-        raise InputError(f"not UTF-8: {error.reason} at offset {error.start} of {source}") from None
-    if characters.lstrip().startswith("{"):
-        from alignup.text.json_text import decode_json  # noqa: PLC0415  # msgspec is slow to import
-
-        with suppress(InputError):
-            return [decode_json(characters, "JSON")]
-        with suppress(InputError):
-            return [decode_json(line, "JSON") for line in characters.splitlines() if line.strip()]
-        # YAML's flow style starts with a brace too, and its errors name the line
-    # processes that read objects or JSON only must not pay for importing PyYAML
-    from alignup.text.yaml_reader import read_yaml  # noqa: PLC0415
-
-    return read_yaml(characters, source)

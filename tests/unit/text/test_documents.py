@@ -1,4 +1,4 @@
-"""Behaviour of `alignup.text.yaml_reader` and of the YAML reader behind it."""
+"""Behaviour of `alignup.text.documents` and of the YAML reader behind it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alignup.errors import InputError
-from alignup.text.yaml_reader import TEXT_LIMIT, read_documents
+from alignup.text.documents import TEXT_LIMIT, read_documents
 from memory_use import at_most
 
 PLAIN = st.recursive(
@@ -176,3 +176,8 @@ def test_a_key_given_twice_in_json_is_refused_with_its_place() -> None:
         InputError, match=r"^expected YAML or JSON, but found the key 'a' a second time at line 1, column 10 of it$"
     ):
         read_documents('{"a": 1, "a": 2}', "it")
+
+
+def test_who_reads_json_only_pays_for_no_yaml() -> None:
+    program = "import sys; from alignup.text.documents import read_documents; read_documents('{}', 'x')"
+    subprocess.run([sys.executable, "-c", f"{program}; assert 'yaml' not in sys.modules"], check=True)  # noqa: S603  # ours

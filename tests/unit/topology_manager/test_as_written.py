@@ -210,3 +210,9 @@ def test_a_node_a_scenario_and_a_cluster_read_alike(seed: int) -> None:
 def test_a_kubelet_takes_no_scope_in_capitals() -> None:
     with pytest.raises(AlignupError, match="topologyManagerScope"):
         Node(machine_of(2, 4), {"topologyManagerScope": "Pod"})
+
+
+@pytest.mark.parametrize("reading", ["letter", "", 5, False, {}, ["documents"]])
+def test_other_readings_are_refused(reading: object) -> None:
+    with pytest.raises(ConfigError, match="one of kubelet, documents, got .* at reading"):
+        Node.from_dict({"machine": machine_of(2, 4), "reading": reading})

@@ -1,6 +1,6 @@
 """Answers a scheduler's questions about one pod: which nodes can align it, how well, and whether evictions would help.
 
-The state is kept by `state` beside this module; the wire format is that of `extender_wire`.
+The state is kept by `cluster_state` beside this module; the wire format is that of `extender_wire`.
 """
 
 from __future__ import annotations

@@ -35,9 +35,9 @@ from alignup.machine.machine import MEMORY_LIMIT, NUMA_NODE_LIMIT, Machine
 from alignup.machine.numa_node import Core, HugePages, NumaNode
 from alignup.node import Node
 from alignup.records import Record, replace
+from alignup.text.documents import read_documents
 from alignup.text.json_text import decode_json
 from alignup.text.typed import decode
-from alignup.text.yaml_reader import read_documents
 
 _KIND: Final = "NodeResourceTopology"
 _NODE_KIND: Final = "Node"

@@ -1,0 +1,128 @@
+"""Turns a PerformanceProfile of OpenShift into the KubeletConfiguration that its operator makes of it.
+
+The rules are those of `New` in cluster-node-tuning-operator
+(`pkg/performanceprofile/controller/performanceprofile/components/kubeletconfig/kubeletconfig.go`, as of 2026):
+
+- the annotation `kubeletconfig.experimental` is the KubeletConfiguration that all else is laid over;
+- `cpuManagerPolicy` is static, and `reservedSystemCPUs` are `spec.cpu.reserved`, with `spec.cpu.shared` where
+  `spec.workloadHints.mixedCpus` is set;
+- `topologyManagerPolicy` is `spec.numa.topologyPolicy`, by default best-effort;
+- under restricted and single-numa-node `memoryManagerPolicy` is Static, and unless the annotation has `reservedMemory`,
+  NUMA node 0 reserves the sum of `kubeReserved`, `systemReserved` and `evictionHard`;
+- under single-numa-node the option full-pcpus-only is set, unless the annotation sets it;
+- memory that the annotation does not reserve is 500Mi each for `kubeReserved` and `systemReserved`, and
+  `evictionHard` keeps 100Mi.
+
+Hugepages, isolated and offlined CPUs, the kernel and the network are not the kubelet's: they change the machine. The
+annotation `kubeletconfig.prefer-align-cpus-by-uncorecache`, of newer operators, is not followed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from alignup.errors import InputError
+from alignup.kubernetes.quantity import parse_quantity, whole_units
+from alignup.machine.cpuset import CPUSet
+from alignup.text.json_text import decode_json
+from alignup.text.typed import decode
+
+_SNIPPET: Final = "kubeletconfig.experimental"
+_NOT_FOLLOWED: Final = "kubeletconfig.prefer-align-cpus-by-uncorecache"
+# By field and name what is kept of memory, unless the annotation says it.
+_KEPT: Final = (
+    ("evictionHard", "memory.available", "100Mi"),
+    ("kubeReserved", "memory", "500Mi"),
+    ("systemReserved", "memory", "500Mi"),
+)
+_STATIC_MEMORY: Final = ("restricted", "single-numa-node")
+
+
+class _Cpu(msgspec.Struct):
+    reserved: str = ""
+    shared: str = ""
+
+
+class _Numa(msgspec.Struct, rename="camel"):
+    topology_policy: str | None = None
+
+
+class _Hints(msgspec.Struct, rename="camel"):
+    mixed_cpus: bool | None = None
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    cpu: _Cpu | None = None
+    numa: _Numa | None = None
+    workload_hints: _Hints | None = None
+
+
+class _Metadata(msgspec.Struct):
+    annotations: dict[str, str] | None = None
+
+
+class _Profile(msgspec.Struct):
+    spec: _Spec
+    metadata: _Metadata | None = None
+
+
+def kubelet_of_profile(profile: object, where: str) -> tuple[dict[str, Any], list[str]]:
+    """Return what a PerformanceProfile says of the kubelet: fields of its KubeletConfiguration, and what is left out.
+
+    Left out are the parts of the profile that do not matter to the kubelet, or that are not followed.
+
+    Args:
+        profile: the decoded object.
+        where: its name in errors.
+
+    Raises:
+        InputError: a field is of the wrong type, or the annotation is no KubeletConfiguration.
+    """
+    wire = decode(profile, _Profile, where)
+    annotations = (wire.metadata.annotations if wire.metadata else None) or {}
+    fields = _snippet(annotations.get(_SNIPPET), f"the annotation {_SNIPPET} of {where}")
+    cpu, hints = wire.spec.cpu or _Cpu(), wire.spec.workload_hints or _Hints()
+    policy = (wire.spec.numa and wire.spec.numa.topology_policy) or "best-effort"
+    fields |= {"cpuManagerPolicy": "static", "topologyManagerPolicy": policy}
+    amounts = [fields.setdefault(part, {}).setdefault(name, default) for part, name, default in _KEPT]
+    if cpu.reserved:
+        shared = CPUSet.parse(cpu.shared if hints.mixed_cpus else "", f"spec.cpu.shared of {where}")
+        fields["reservedSystemCPUs"] = str(CPUSet.parse(cpu.reserved, f"spec.cpu.reserved of {where}") | shared)
+    if policy in _STATIC_MEMORY:
+        fields["memoryManagerPolicy"] = "Static"
+        total = sum(whole_units(parse_quantity(amount, where)) for amount in amounts)
+        fields.setdefault("reservedMemory", [{"numaNode": 0, "limits": {"memory": str(total)}}])
+    if policy == "single-numa-node":
+        fields.setdefault("cpuManagerPolicyOptions", {}).setdefault("full-pcpus-only", "true")
+    return fields, _left_out(profile, annotations)
+
+
+def _snippet(text: str | None, where: str) -> dict[str, Any]:
+    """Return the fields that an annotation sets, its maps as they may be changed."""
+    if text is None:
+        return {}
+    found: object = decode_json(text, "the JSON of a KubeletConfiguration", where)
+    if not isinstance(found, dict):
+        raise InputError.at(where, "a KubeletConfiguration", found)
+    for name in ("evictionHard", "kubeReserved", "systemReserved", "cpuManagerPolicyOptions"):
+        if not isinstance(found.get(name) or {}, dict):
+            raise InputError.at(f"{name} in {where}", "a mapping", found[name])
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _left_out(profile: Any, annotations: dict[str, str]) -> list[str]:
+    """Return the names of what is not followed."""
+    known: dict[str, set[str]] = {
+        "cpu": {"reserved", "shared"},
+        "numa": {"topologyPolicy"},
+        "workloadHints": {"mixedCpus"},
+    }
+    found: list[str] = [f"annotation {name}" for name in annotations if name == _NOT_FOLLOWED]
+    for name, value in profile["spec"].items():
+        if name not in known:
+            found.append(f"spec.{name}")
+        elif isinstance(value, dict):
+            found += [f"spec.{name}.{inner}" for inner in value if inner not in known[name]]
+    return found
