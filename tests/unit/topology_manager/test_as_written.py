@@ -214,5 +214,5 @@ def test_a_kubelet_takes_no_scope_in_capitals() -> None:
 
 @pytest.mark.parametrize("reading", ["letter", "", 5, False, {}, ["documents"]])
 def test_other_readings_are_refused(reading: object) -> None:
-    with pytest.raises(ConfigError, match="one of kubelet, documents, got .* at reading"):
+    with pytest.raises(ConfigError, match=r"one of kubelet, documents, got .* at reading"):
         Node.from_dict({"machine": machine_of(2, 4), "reading": reading})
