@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from alignup.kubernetes.manifest import read_pod as read_pod
     from alignup.kubernetes.pod import Container as Container
     from alignup.kubernetes.pod import Pod as Pod
-    from alignup.kubernetes.qos import QOSClass as QOSClass
+    from alignup.kubernetes.pod import QOSClass as QOSClass
     from alignup.machine.cpuset import CPUSet as CPUSet
     from alignup.machine.device_inventory import Device as Device
     from alignup.machine.load import read_machine as read_machine
@@ -90,8 +90,7 @@ _HOMES = {
         "kubelet.read": ("read_kubelet_node",),
         "kubernetes.kubelet_config": ("KubeletConfig",),
         "kubernetes.manifest": ("read_pod",),
-        "kubernetes.pod": ("Container", "Pod"),
-        "kubernetes.qos": ("QOSClass",),
+        "kubernetes.pod": ("Container", "Pod", "QOSClass"),
         "machine.cpuset": ("CPUSet",),
         "machine.device_inventory": ("Device",),
         "machine.load": ("read_machine",),

@@ -14,7 +14,10 @@ from alignup.koordinator.effective import KUBELET_NAMES, NODE_LABEL, Status, Sta
 from alignup.koordinator.occupancy import NOTHING_HELD
 from alignup.koordinator.scheduling import Demand, NodeView, PlacedPod, Profile, Verdict, evaluate, make_profile
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
-from alignup.kubernetes.pod_requests import peak  # the rule of KEP-753, as for totals
+from alignup.kubernetes.pod import (
+    Pod,
+    peak,  # the rule of KEP-753, as for totals
+)
 from alignup.machine.bits import ids_of, overlapping
 from alignup.records import Record
 
@@ -22,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from alignup.cluster.cluster import Cluster
-    from alignup.kubernetes.pod import Pod
     from alignup.node import Node
 
 _NAMES: Final = {kubelets: own for own, kubelets in KUBELET_NAMES.items()}

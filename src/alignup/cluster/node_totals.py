@@ -13,7 +13,7 @@ import numpy as np
 
 from alignup.errors import InputError
 from alignup.kubernetes.node_fit import node_limits, requests_of
-from alignup.kubernetes.pod_requests import is_device, is_pinned_memory
+from alignup.kubernetes.pod import Pod, is_device, is_pinned_memory
 from alignup.machine.machine import MEMORY_LIMIT
 from alignup.records import Record
 from alignup.text.byte_sizes import short_bytes
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from alignup.cluster.cluster import Cluster
-    from alignup.kubernetes.pod import Pod
     from alignup.node import Node
 
 # The strategies that need no NUMA nodes.

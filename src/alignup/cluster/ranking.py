@@ -23,7 +23,7 @@ from alignup.errors import ConfigError
 from alignup.explanations.cause import MOST_CAUSES, without_requests
 from alignup.koordinator.effective import pod_policy
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
-from alignup.kubernetes.pod_requests import is_pinned_memory
+from alignup.kubernetes.pod import Container, Pod, is_pinned_memory
 from alignup.machine.bits import bit_numbers
 from alignup.providers.cpu.provider import SMT_ALIGNMENT_ERROR
 from alignup.records import Record, field
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from alignup.kubernetes.pod import Container, Pod
     from alignup.node import Node
     from alignup.topology_manager.scope import Refusal
 

@@ -11,8 +11,7 @@ from alignup.core.amounts.device_ledger import DeviceInventory, DeviceLedger
 from alignup.core.amounts.memory_ledger import MemoryCapacity, MemoryLedger
 from alignup.errors import InputError
 from alignup.kubernetes.kubelet_config import KUBELET, TOPOLOGY_POLICIES
-from alignup.kubernetes.pod import Container, Pod
-from alignup.kubernetes.pod_requests import is_pinned_memory
+from alignup.kubernetes.pod import Container, Pod, is_pinned_memory
 from alignup.kubernetes.quantity import LARGEST
 from alignup.kubernetes.versions import VersionProfile
 from alignup.records import Record, field

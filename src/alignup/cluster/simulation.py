@@ -25,7 +25,7 @@ from alignup.cluster.node_totals import Totals, check_blind, demand_key
 from alignup.cluster.ranking import short_cause
 from alignup.errors import InputError, errors_at
 from alignup.kubernetes.manifest import read_pod
-from alignup.kubernetes.pod_requests import is_pinned_memory
+from alignup.kubernetes.pod import Pod, is_pinned_memory
 from alignup.records import Record, field, json_fields
 from alignup.text.json_text import decode_json, numbered_lines
 
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from alignup.core.amounts.board import Job
-    from alignup.kubernetes.pod import Pod
 
 
 class Arrival(Record):

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 from alignup.errors import one_line
 from alignup.explanations.manifests import asked_by
 from alignup.explanations.trial import Question, Trial, tried
-from alignup.kubernetes.node_fit import is_critical, requests_of
-from alignup.kubernetes.pod_requests import effective_request, is_pinned_memory
+from alignup.kubernetes.node_fit import NodeObject, is_critical, requests_of
+from alignup.kubernetes.pod import Container, Pod, effective_request, is_pinned_memory
 from alignup.providers.cpu.provider import SMT_ALIGNMENT_ERROR
 from alignup.providers.pod_pool import empty_shared_pool
 from alignup.records import Record, replace
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from alignup.explanations.explanation import ContainerPart
-    from alignup.explanations.trial import Question, Trial
-    from alignup.kubernetes.node_fit import NodeObject
-    from alignup.kubernetes.pod import Container, Pod
     from alignup.node.holdings import Holdings
     from alignup.node.node import Node
     from alignup.topology_manager.admission import ContainerAllocation

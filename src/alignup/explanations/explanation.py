@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from alignup.kubernetes.pod_requests import is_pinned_memory
+from alignup.kubernetes.pod import Pod, is_pinned_memory
 from alignup.records import Record, field, json_fields, json_of, replace
 from alignup.topology_manager.admission import ContainerAllocation, affinity_dict
 
 if TYPE_CHECKING:
     from alignup.explanations.product import Choice, Product
-    from alignup.kubernetes.pod import Pod
     from alignup.machine.machine import Machine
     from alignup.node.holdings import ContainerHolding, Holdings
     from alignup.topology_manager.hints import TopologyHint

@@ -5,17 +5,13 @@ A record does not keep its manifest. A written manifest is returned only if read
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from alignup.kubernetes.manifest import read_pod
-from alignup.kubernetes.pod_requests import is_pinned_memory
+from alignup.kubernetes.pod import Container, Pod, is_pinned_memory
 from alignup.text.byte_sizes import format_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from alignup.kubernetes.pod import Container, Pod
 
 Manifest = dict[str, Any]
 

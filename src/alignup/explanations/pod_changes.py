@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Final
 
 from alignup.explanations.explanation import Suggestion
 from alignup.explanations.manifests import Manifest, asked_by, changed, in_units, quantity
-from alignup.kubernetes.pod_requests import is_device, is_pinned_memory
-from alignup.kubernetes.qos import QOSClass
+from alignup.kubernetes.pod import Container, Pod, QOSClass, is_device, is_pinned_memory
 from alignup.kubernetes.quantity import parse_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from alignup.explanations.attempts import Attempts
-    from alignup.kubernetes.pod import Container, Pod
     from alignup.topology_manager.admission import Admission
 
 # The share of the requests that is given up, from 0 to 1, and the suggestion.

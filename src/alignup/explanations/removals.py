@@ -14,7 +14,7 @@ import numpy as np
 from alignup.explanations.explanation import Suggestion
 from alignup.explanations.manifests import asked_by
 from alignup.kubernetes.node_fit import requests_of
-from alignup.kubernetes.pod_requests import is_pinned_memory
+from alignup.kubernetes.pod import Pod, is_pinned_memory
 from alignup.records import Record, field
 from alignup.text.byte_sizes import short_bytes
 from alignup.text.counting import counted, some_of
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from alignup.explanations.attempts import Attempts
-    from alignup.kubernetes.pod import Pod
     from alignup.node.holdings import Holdings
 
 MOST_PAIRS_TRIED: Final = 150

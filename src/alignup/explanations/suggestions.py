@@ -12,7 +12,7 @@ from alignup.explanations.manifests import asked_by, changed, manifest_of
 from alignup.explanations.pod_changes import node_reductions, pinned_shape, reductions, shapes, shared_container
 from alignup.explanations.removals import removal
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
-from alignup.kubernetes.pod_requests import is_pinned_memory
+from alignup.kubernetes.pod import is_pinned_memory
 from alignup.kubernetes.policy_options import set_options
 from alignup.records import replace
 from alignup.topology_manager.refusal_account import MemoryAccount

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from alignup.explanations.cause import admitted_cause, causes_of, missed_by, sentence_of
@@ -14,14 +14,11 @@ from alignup.explanations.manifests import asked_by
 from alignup.explanations.product import Choice, product_of, reachable
 from alignup.explanations.suggestions import suggestions_for
 from alignup.explanations.trial import Question, Trial, tried
-from alignup.kubernetes.pod_requests import is_pinned_memory, why_shared
+from alignup.kubernetes.pod import Pod, is_pinned_memory, why_shared
 from alignup.topology_manager.policy import is_as_written
 from alignup.topology_manager.refusal_message import view_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from alignup.kubernetes.pod import Pod
     from alignup.node.holdings import Holdings, ResourceAmounts
     from alignup.node.node import Node
 

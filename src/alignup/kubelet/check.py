@@ -31,11 +31,11 @@ from alignup.kubelet.read import (
     read_records,
     stale_entries,
 )
-from alignup.kubernetes.kubelet_config import config_from_document
+from alignup.kubernetes.kubelet_config import KubeletConfig, config_from_document
 from alignup.kubernetes.versions import KubeletVersion, release_of
 from alignup.machine.bits import union
 from alignup.machine.cpuset import CPUSet
-from alignup.node.holdings import holdings_of
+from alignup.node.holdings import ContainerHolding, holdings_of
 from alignup.node.restart import admit_again, check_start
 from alignup.providers.cpu.distribution import never_ends
 from alignup.providers.cpu.provider import reserved_by, reserved_fault
@@ -47,13 +47,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from alignup.kubelet.checkpoints import CpuState, DeviceCheckpoint
-    from alignup.kubelet.layout import NodeFiles
     from alignup.kubelet.pod_resources import Allocatable
-    from alignup.kubelet.read import KubeletOptions
-    from alignup.kubernetes.kubelet_config import KubeletConfig
     from alignup.kubernetes.pod import Pod
     from alignup.machine.machine import Machine
-    from alignup.node.holdings import ContainerHolding
     from alignup.node.node import Node
     from alignup.topology_manager.admission import Admission
 

@@ -5,7 +5,7 @@ Which pods hold something is said by the state files, not here.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -13,13 +13,10 @@ from alignup.errors import InputError, errors_in
 from alignup.kubelet.checkpoints import checksum_of, decode_checkpoint
 from alignup.kubernetes.manifest import resized_pod
 from alignup.kubernetes.node_fit import NodeObject, node_object
+from alignup.kubernetes.pod import Pod, source_of
 from alignup.kubernetes.pod_documents import PodDocument, pod_document
-from alignup.kubernetes.pod_requests import source_of
 from alignup.text.json_text import decode_json
 from alignup.text.typed import decode
-
-if TYPE_CHECKING:
-    from alignup.kubernetes.pod import Pod
 
 
 def read_node_pods(data: bytes, source: str = "pods.json") -> tuple[PodDocument, ...]:

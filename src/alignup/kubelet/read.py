@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os  # noqa: TC003  # evaluated by whoever asks for the types of the options
 from collections import Counter
-from collections.abc import Mapping, Sequence  # as above
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence  # as above
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 from alignup.errors import ConfigError, InputError, errors_in, warn
-from alignup.kubelet.checkpoints import NO_NUMA_NODE, KubeletState, read_state
+from alignup.kubelet.checkpoints import NO_NUMA_NODE, DeviceCheckpoint, KubeletState, MemoryState, read_state
 from alignup.kubelet.config import Configuration, read_configuration
 from alignup.kubelet.layout import ALLOCATED, CONFIG, CPU_STATE, NODE, PODS, NodeFiles, open_node
 from alignup.kubelet.node_objects import (
@@ -23,10 +23,9 @@ from alignup.kubelet.node_objects import (
     read_node_pods,
     with_allocated,
 )
-from alignup.kubelet.pod_resources import find_answers
+from alignup.kubelet.pod_resources import Allocatable, PodResources, find_answers
 from alignup.kubernetes.kubelet_config import KubeletConfig, config_from_document
-from alignup.kubernetes.pod import Container, Pod
-from alignup.kubernetes.qos import QOSClass
+from alignup.kubernetes.pod import Container, Pod, QOSClass
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, PodLevel, newer_release, parse_version
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device, devices_near
@@ -37,10 +36,6 @@ from alignup.providers.memory.provider import RestoredMemory
 from alignup.records import Record, replace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-
-    from alignup.kubelet.checkpoints import DeviceCheckpoint, KubeletState, MemoryState
-    from alignup.kubelet.pod_resources import Allocatable, PodResources
     from alignup.kubernetes.node_fit import NodeObject
     from alignup.kubernetes.pod_documents import PodDocument
     from alignup.topology_manager.admission import MemoryBlock

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from alignup.errors import ConfigError, InputError, errors_in, warn
 from alignup.kubernetes import policy_options
 from alignup.kubernetes.feature_gates import effective_gates, gate_complaints
-from alignup.kubernetes.pod_requests import is_pinned_memory
+from alignup.kubernetes.pod import is_pinned_memory
 from alignup.kubernetes.quantity import in_units, parse_quantity, whole_units
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, VersionProfile, known_fields, parse_version, profile_of
 from alignup.machine.cpuset import CPUSet

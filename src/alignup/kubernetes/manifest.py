@@ -2,7 +2,7 @@
 
 Checks what the API server would check of the fields that matter here, and fills in its defaults. Pods in texts and in
 other objects are found by `alignup.kubernetes.pod_documents`. QoS class and
-effective requests are derived in `alignup.kubernetes.pod_requests`.
+effective requests are derived in `alignup.kubernetes.pod`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,22 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError, warn
-from alignup.kubernetes.pod import ANY_NODE, OS_LABEL, NodeConstraints, Pod, PodClaim
-from alignup.kubernetes.pod_requests import PodSource, RawRequests, is_device, is_hugepages, source_of
+from alignup.kubernetes.pod import (
+    ANY_NODE,
+    OS_LABEL,
+    NodeConstraints,
+    Pod,
+    PodClaim,
+    PodSource,
+    QOSClass,
+    RawRequests,
+    is_device,
+    is_hugepages,
+    source_of,
+)
 from alignup.kubernetes.quantity import in_units, parse_quantity, whole_units
 
 if TYPE_CHECKING:
-    from alignup.kubernetes.qos import QOSClass
     from alignup.kubernetes.wire import ContainerWire, PodSpecWire, PodStatusWire, PodWire, ResourcesWire
 
 # The kinds of Kubernetes that make pods, and where they keep the template.

@@ -10,22 +10,17 @@ itself is read by `alignup.kubernetes.versions`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from struct import pack, unpack
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError
-from alignup.kubernetes.pod import OS_LABEL
-from alignup.kubernetes.pod_requests import CONFIG_SOURCE, MIRROR, is_device, is_pinned_memory, peak
-from alignup.kubernetes.qos import QOSClass
+from alignup.kubernetes.pod import CONFIG_SOURCE, MIRROR, OS_LABEL, Pod, QOSClass, is_device, is_pinned_memory, peak
 from alignup.kubernetes.quantity import in_units, parse_quantity, whole_units
 from alignup.records import Record, field, replace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from alignup.kubernetes.kubelet_config import KubeletConfig
-    from alignup.kubernetes.pod import Pod
     from alignup.machine.machine import Machine
 
 UNEXPECTED: Final = "UnexpectedAdmissionError"

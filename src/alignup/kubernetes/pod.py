@@ -1,18 +1,56 @@
-"""The records of a pod and its containers: names, and requests as numbers.
+"""The records of a pod and its containers, and what follows from their requests: QoS class, CPUs, memory and devices.
 
-Nothing here parses a string; manifests are read in `alignup.kubernetes.manifest`.
+Nothing here parses a string: manifests are read and checked in `alignup.kubernetes.manifest`. Kubelets of some releases
+read a pod otherwise than others; each reading is derived here from what its manifest says (`PodSource`), as is why a
+container runs in the shared pool of CPUs. The providers allocate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
 
-from alignup.kubernetes.qos import QOSClass
-from alignup.kubernetes.versions import PodLevel, PodReading
+from alignup.errors import InputError
+from alignup.kubernetes.quantity import LARGEST, in_units, is_whole
+from alignup.kubernetes.versions import PodLevel, PodReading, StatusRequests
 from alignup.records import Record, field, replace
 
-__all__ = ["ANY_NODE", "OS_LABEL", "POLICIES", "Container", "NodeConstraints", "Pod", "PodClaim", "PodReadings"]
+
+class QOSClass(StrEnum):
+    """The quality of service class that Kubernetes derives from requests and limits."""
+
+    GUARANTEED = "Guaranteed"
+    BURSTABLE = "Burstable"
+    BEST_EFFORT = "BestEffort"
+
+
+def qos_class(resources: Iterable[tuple[Mapping[str, int], Mapping[str, int]]]) -> QOSClass:
+    """Return the QoS class of a pod whose containers have these resources, as `ComputePodQOS` does.
+
+    Only positive amounts of CPU and memory count. Guaranteed: each container limits both, and what the
+    containers request in total is what they are limited to in total. Init containers count like the others.
+
+    Args:
+        resources: requests and limits of every container; or only the pod's own, where it has some of its own.
+    """
+    requests: dict[str, int] = {}
+    limits: dict[str, int] = {}
+    is_limited = True
+    for requested, limited in resources:
+        for resource in ("cpu", "memory"):
+            request, limit = requested.get(resource, 0), limited.get(resource, 0)
+            if request > 0:
+                requests[resource] = requests.get(resource, 0) + request
+            if limit > 0:
+                limits[resource] = limits.get(resource, 0) + limit
+            else:
+                is_limited = False
+    if not requests and not limits:
+        return QOSClass.BEST_EFFORT
+    return QOSClass.GUARANTEED if is_limited and requests == limits else QOSClass.BURSTABLE
+
 
 OS_LABEL: Final = "kubernetes.io/os"
 # The annotation of a pod by which its containers name policies of their own, or of a RuntimeClass with one for the
@@ -45,16 +83,6 @@ class Container(Record):
     memory: tuple[tuple[str, int], ...] = ()
     devices: tuple[tuple[str, int], ...] = ()
     fractional_memory: str = ""
-
-
-class PodReadings(Protocol):
-    """What kubelets make of a pod, by the way in which they read pods."""
-
-    def read(self, reading: PodReading) -> Pod:
-        """Return the pod as such a kubelet reads it."""
-
-    def renamed(self, identity: Mapping[str, Any]) -> PodReadings:
-        """Return the readings of the pod with other values in some of its fields."""
 
 
 class PodClaim(Record):
@@ -127,8 +155,8 @@ class Pod(Record):
     all_containers: tuple[Container, ...] = ()
     constraints: NodeConstraints = field(default=ANY_NODE, repr=False, compare=False)
     pod_level: PodLevel = PodLevel.IGNORED
-    readings: PodReadings | None = field(default=None, repr=False, compare=False)
-    made_of: PodReadings | None = field(default=None, repr=False, compare=False)
+    readings: PodSource | None = field(default=None, repr=False, compare=False)
+    made_of: PodSource | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.all_containers:
@@ -153,3 +181,327 @@ class Pod(Record):
     def has_shared_pool(self) -> bool:
         """True if the managers give CPUs and memory to the pod as a whole, for its containers to share."""
         return self.pod_level is PodLevel.MANAGED
+
+
+_COMPUTE: Final = ("cpu", "memory")
+_HUGEPAGES: Final = "hugepages-"
+_NOTHING: Final[Mapping[str, Mapping[str, int]]] = MappingProxyType({})
+_NEWEST_READING: Final = PodReading()
+CONFIG_SOURCE: Final = "kubernetes.io/config.source"
+# The annotation by which the API server's copy of a static pod is known.
+MIRROR: Final = "kubernetes.io/config.mirror"
+# Values of the annotation with which a kubelet marks static pods, which no API server has created.
+_STATIC_SOURCES: Final = ("file", "http")
+_NOT_DEVICES: Final = frozenset({"cpu", "memory", "ephemeral-storage", "storage"})
+_Item = TypeVar("_Item", Container, "RawRequests")
+
+
+class RawRequests(Record, frozen=False):
+    """The resources of a container, or of a pod as a whole, in billionths of each resource's unit."""
+
+    name: str
+    requests: dict[str, int]
+    limits: dict[str, int]
+    is_init: bool = False
+    is_sidecar: bool = False
+
+
+def is_hugepages(resource: str) -> bool:
+    """Return whether the resource is pages of some size, such as `hugepages-2Mi`."""
+    return resource.startswith(_HUGEPAGES)
+
+
+def is_pinned_memory(resource: str) -> bool:
+    """Return whether the memory manager pins the resource."""
+    return resource == "memory" or resource.startswith(_HUGEPAGES)
+
+
+def is_device(resource: str) -> bool:
+    """Return whether the resource may be a device plugin's."""
+    return resource not in _NOT_DEVICES and not resource.startswith(_HUGEPAGES)
+
+
+class PodSource(Record, frozen=False):
+    """What a manifest says about a pod, for kubelets to read; each reading is made when it is first asked for.
+
+    Attributes:
+        identity: the pod's `uid`, `name`, `namespace` and `annotations`.
+        raw_init: the resources of its init containers, in their order.
+        raw_containers: the resources of its other containers, in their order.
+        raw_pod: the resources of the pod as a whole (`spec.resources`, Pod Level Resources) if it has any.
+        allocated: by container, what the pod's status says that it was allocated, where that is not its request.
+        constraints: what the pod demands of the node as a whole.
+        stored_qos: the class that the API server has stored, which every kubelet goes by; None: it derives it.
+    """
+
+    identity: Mapping[str, Any]
+    raw_init: Sequence[RawRequests]
+    raw_containers: Sequence[RawRequests]
+    raw_pod: RawRequests | None
+    allocated: Mapping[str, Mapping[str, int]] = _NOTHING
+    constraints: NodeConstraints = ANY_NODE
+    stored_qos: QOSClass | None = None
+    known: dict[PodReading, Pod] = field(default_factory=dict)
+
+    def pod(self) -> Pod:
+        """Return the pod as the newest kubelet reads it, and what others make of it where that can differ."""
+        newest = _read_pod(self, _NEWEST_READING)
+        return newest if newest.made_of is None else replace(newest, readings=self)
+
+    def read(self, reading: PodReading) -> Pod:
+        """Return the pod as such a kubelet reads it."""
+        found = self.known.get(reading)
+        if found is None:
+            found = self.known[reading] = _read_pod(self, reading)
+        return found
+
+    def renamed(self, identity: Mapping[str, Any]) -> PodSource:
+        """Return what the pod is made of with other values in some fields of its identity."""
+        return replace(self, identity={**self.identity, **identity}, known={})
+
+
+def _read_pod(source: PodSource, reading: PodReading) -> Pod:
+    """Return the record of a pod as some kubelets read it."""
+    level = _level(source, reading)
+    # resources without an entry can decide the class, and nothing else
+    pod_level = reading.pod_level if level is not None and (level.requests or level.limits) else PodLevel.IGNORED
+    deciding = [*source.raw_init, *source.raw_containers] if level is None else [level]
+    qos = source.stored_qos or qos_class([(one.requests, one.limits) for one in deciding])
+    is_managed = pod_level is PodLevel.MANAGED
+    is_exclusive = qos is QOSClass.GUARANTEED and pod_level is not PodLevel.SHARES
+    found = []
+    for raw in (*source.raw_init, *source.raw_containers):
+        status = _from_status(raw, source.allocated, reading) if source.allocated else None
+        found.append(_container(raw, is_exclusive and not (is_managed and not is_guaranteed(raw)), status))
+    first = len(source.raw_init)
+    init_containers, containers = tuple(found[:first]), tuple(found[first:])
+    exclusive_cpus, memory, devices = effective_request(init_containers, containers)
+    if is_managed and level is not None:
+        whole = _container(level, is_exclusive)
+        exclusive_cpus = whole.exclusive_cpus
+        memory = () if whole.fractional_memory else tuple([item for item in whole.memory if item[1]])
+    constraints = source.constraints
+    if level is not None:
+        as_whole = {name: in_units(name, value) for name, value in level.requests.items()}
+        constraints = replace(constraints, requests=as_whole)
+    return Pod(
+        **source.identity,
+        constraints=constraints,
+        init_containers=init_containers,
+        containers=containers,
+        qos=qos,
+        exclusive_cpus=exclusive_cpus,
+        memory=memory,
+        devices=devices,
+        all_containers=init_containers + containers,
+        pod_level=pod_level,
+        made_of=source if source.raw_pod or source.allocated or source.stored_qos else None,
+    )
+
+
+def source_of(pod: Pod) -> PodSource:
+    """Return what a pod was made of, without what its status says; the resources are copies, to be changed."""
+    identity = {"uid": pod.uid, "name": pod.name, "namespace": pod.namespace, "annotations": pod.annotations}
+    source = pod.made_of
+    if source is not None:
+        raw_init, raw_containers = ([_copied(one) for one in some] for some in (source.raw_init, source.raw_containers))
+        whole, stored_qos = source.raw_pod and _copied(source.raw_pod), source.stored_qos
+    else:
+        raw_init, raw_containers = ([_raw_of(one) for one in some] for some in (pod.init_containers, pod.containers))
+        whole = stored_qos = None
+    return PodSource(identity, raw_init, raw_containers, whole, constraints=pod.constraints, stored_qos=stored_qos)
+
+
+def _copied(raw: RawRequests) -> RawRequests:
+    return replace(raw, requests=dict(raw.requests), limits=dict(raw.limits))
+
+
+def _raw_of(container: Container) -> RawRequests:
+    """Return the resources of a container as they were before `_container` made a record of them."""
+    requests, limits = (
+        {name: amount * (10**6 if name == "cpu" else 10**9) for name, amount in amounts.items()}
+        for amounts in (container.requests, container.limits)
+    )
+    return RawRequests(container.name, requests, limits, container.is_init, container.is_sidecar)
+
+
+def is_guaranteed(raw: RawRequests) -> bool:
+    """Return whether a container would be Guaranteed by itself: it requests CPU and memory, as much as its limits."""
+    return qos_class([(raw.requests, raw.limits)]) is QOSClass.GUARANTEED
+
+
+def _level(source: PodSource, reading: PodReading) -> RawRequests | None:
+    """Return the resources of the pod as a whole with defaults filled in; None where they decide nothing."""
+    raw = source.raw_pod
+    if raw is None or reading.pod_level is PodLevel.IGNORED:
+        return None
+    if not (raw.requests or raw.limits):
+        return None if reading.empty_pod_resources_ignored else raw
+    level = RawRequests(raw.name, dict(raw.requests), dict(raw.limits))
+    by_api_server = reading.pod_limits_defaulted_by_api_server
+    if by_api_server and source.identity["annotations"].get(CONFIG_SOURCE) in _STATIC_SOURCES:
+        return level
+    _fill_in(level, source, by_api_server=by_api_server)
+    return level
+
+
+def _fill_in(level: RawRequests, source: PodSource, *, by_api_server: bool) -> None:
+    """Fill in limits of hugepages, and requests: what the containers request, else the limit.
+
+    A pod without limits of its own gets requests by the API server only. That fills in limits too, where all containers
+    have one: their sum, or the pod's request if that is more.
+    """
+    limited = peak(source.raw_init, source.raw_containers, lambda one: one.limits.items())
+    for resource, amount in limited.items():
+        if is_hugepages(resource) and resource not in level.requests:
+            level.limits.setdefault(resource, amount)
+    if not (level.limits or by_api_server):
+        return
+    requested = peak(source.raw_init, source.raw_containers, lambda one: one.requests.items())
+    for resource in _COMPUTE:
+        if resource in requested:
+            level.requests.setdefault(resource, requested[resource])
+    for resource, amount in level.limits.items():
+        level.requests.setdefault(resource, amount)
+    everybody = [*source.raw_init, *source.raw_containers]
+    for resource, amount in level.requests.items() if by_api_server else ():
+        if all(resource in one.limits for one in everybody):
+            level.limits.setdefault(resource, max(amount, limited[resource]))
+
+
+def _from_status(
+    raw: RawRequests, allocated: Mapping[str, Mapping[str, int]], reading: PodReading
+) -> Mapping[str, int] | None:
+    """Return the requests that the status has for a container if the kubelet goes by them, else None."""
+    if reading.from_status is StatusRequests.NOBODY or (raw.is_init and not raw.is_sidecar):
+        return None
+    if raw.is_sidecar and reading.from_status is not StatusRequests.WITH_SIDECARS:
+        return None
+    return allocated.get(raw.name)
+
+
+def _container(raw: RawRequests, is_exclusive: bool, from_status: Mapping[str, int] | None = None) -> Container:
+    """Return the record of a container.
+
+    Args:
+        raw: its resources.
+        is_exclusive: its pod is one whose CPUs and memory are pinned.
+        from_status: requests that the managers go by, in billionths; None: those of the spec.
+    """
+    limits = requests = {name: in_units(name, value) for name, value in raw.limits.items()}
+    if raw.requests != raw.limits:
+        requests = {name: in_units(name, value) for name, value in raw.requests.items()}
+    exclusive_cpus = 0
+    memory: tuple[tuple[str, int], ...] = ()
+    fractional_memory = ""
+    if is_exclusive:
+        exact = raw.requests if from_status is None else from_status
+        asked = requests if from_status is None else {name: in_units(name, value) for name, value in exact.items()}
+        cpus, fraction = divmod(asked.get("cpu", 0), 1000)
+        exclusive_cpus = 0 if fraction else cpus
+        memory = tuple(sorted([item for item in asked.items() if is_pinned_memory(item[0])]))
+        fractional_memory = next((kind for kind, _ in memory if not is_whole(exact[kind])), "")
+    return Container(
+        name=raw.name,
+        requests=requests,
+        limits=limits,
+        is_init=raw.is_init,
+        is_sidecar=raw.is_sidecar,
+        exclusive_cpus=exclusive_cpus,
+        memory=memory,
+        devices=tuple(sorted([item for item in limits.items() if is_device(item[0])])),
+        fractional_memory=fractional_memory,
+    )
+
+
+def effective_request(
+    init_containers: Sequence[Container], containers: Sequence[Container]
+) -> tuple[int, tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]]:
+    """Return the effective request of the pod: exclusive CPUs, memory and devices.
+
+    Each is what `peak` returns; of memory only the types that a container other than an init container asks for.
+
+    Raises:
+        InputError: one of them is beyond `LARGEST`, so that no kubelet can hold it.
+    """
+    if not init_containers and len(containers) == 1:
+        only = containers[0]
+        return _own_cpus(only), only.memory, only.devices
+    cpus = peak(init_containers, containers, lambda one: (("cpu", _own_cpus(one)),))
+    memory = peak(init_containers, containers, lambda one: one.memory)
+    devices = peak(init_containers, containers, lambda one: one.devices)
+    for resource, amount in [*cpus.items(), *memory.items(), *devices.items()]:
+        if amount > LARGEST:
+            raise InputError.at("spec", f"{resource} of all containers to add up to at most {LARGEST}", amount)
+    # the memory manager forgets what only init containers ask for
+    kept = {resource for one in containers for resource, _ in one.memory}
+    pinned = tuple(sorted([item for item in memory.items() if item[0] in kept]))
+    return cpus["cpu"], pinned, tuple(sorted(devices.items()))
+
+
+def _own_cpus(container: Container) -> int:
+    """Return the exclusive CPUs of a container as the sum over a pod counts them: none if its spec requests none."""
+    return container.exclusive_cpus if container.requests.get("cpu") else 0
+
+
+def peak(
+    init_items: Iterable[_Item], items: Iterable[_Item], amounts: Callable[[_Item], Iterable[tuple[str, int]]]
+) -> dict[str, int]:
+    """Return the largest amount of each resource that is needed at the same time, by the rule of KEP-753.
+
+    All long-running containers (sidecars and ordinary ones) need theirs at once; an init container needs its own next
+    to those of the sidecars that were started before it.
+
+    Args:
+        init_items: init containers, in their order.
+        items: the other containers.
+        amounts: returns resources and amounts of one container, each resource once.
+    """
+    running: dict[str, int] = {}
+    largest: dict[str, int] = {}
+    for item in init_items:
+        for resource, amount in amounts(item):
+            at_once = running.get(resource, 0) + amount
+            largest[resource] = max(at_once, largest.get(resource, 0))
+            if item.is_sidecar:
+                running[resource] = at_once
+    for item in items:
+        for resource, amount in amounts(item):
+            running[resource] = running.get(resource, 0) + amount
+    for resource, amount in running.items():
+        largest[resource] = max(amount, largest.get(resource, 0))
+    return largest
+
+
+def why_shared(pod: Pod, container: Container) -> str:
+    """Return why a container gets no CPUs of its own, as a clause; empty if it does.
+
+    Args:
+        pod: as the kubelet reads it that decides.
+        container: one of its containers.
+    """
+    if container.exclusive_cpus:
+        return ""
+    if pod.qos is not QOSClass.GUARANTEED:
+        return f"its pod is {pod.qos}: {why_not_guaranteed(pod)}"
+    asked = container.requests.get("cpu", 0)
+    if asked % 1000:
+        return f"it requests {asked}m CPU, which is not a whole number"
+    if pod.has_shared_pool:
+        return "it shares what is left of its pod's CPUs: its requests of CPU and memory are not its limits"
+    return "the kubelet uses spec.resources or the status of its pod instead of the container's own requests"
+
+
+def why_not_guaranteed(pod: Pod) -> str:
+    """Return what makes a pod Burstable or BestEffort, as a clause: the first container and resource that do."""
+    of_pod = "the resources of the pod as a whole (spec.resources) decide that"
+    if pod.pod_level is not PodLevel.IGNORED:
+        return of_pod
+    for container in pod.all_containers:
+        for resource in _COMPUTE:
+            limit, request = container.limits.get(resource, 0), container.requests.get(resource, 0)
+            if not limit:
+                return f"container {container.name!r} has no limit of {resource}"
+            if request != limit:
+                return f"container {container.name!r} requests less {resource} than its limit"
+    return of_pod

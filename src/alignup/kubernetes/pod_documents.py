@@ -13,8 +13,7 @@ from typing import Any, Final
 
 from alignup.errors import InputError, errors_in, warn
 from alignup.kubernetes.manifest import WORKLOADS, read_pod
-from alignup.kubernetes.pod import POLICIES, Pod
-from alignup.kubernetes.qos import QOSClass
+from alignup.kubernetes.pod import POLICIES, Pod, QOSClass
 from alignup.kubernetes.versions import known_fields
 from alignup.records import Record, field, replace
 from alignup.text.counting import counted, some_of

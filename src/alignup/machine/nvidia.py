@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 from alignup.errors import InputError, needs_extra
 from alignup.machine.device_inventory import Device
 from alignup.machine.loaded import LoadedMachine
-from alignup.machine.numa_node import pci_place
+from alignup.machine.numa_node import PciDevice, pci_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from alignup.machine.machine import Machine
-    from alignup.machine.numa_node import PciDevice
 
 GPU_RESOURCE: Final = "nvidia.com/gpu"
 # NVIDIA's number as a vendor of PCI devices.

@@ -8,19 +8,17 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from alignup.kubernetes.pod_requests import is_pinned_memory
+from alignup.kubernetes.pod import Container, Pod, is_pinned_memory
 from alignup.kubernetes.versions import release_of
 from alignup.providers.cpu.provider import CpuProvider
 from alignup.records import Record
-from alignup.topology_manager.provider import RecordingProvider
+from alignup.topology_manager.provider import HintProvider, RecordingProvider
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from alignup.kubernetes.pod import Container, Pod
     from alignup.node.node import Node
     from alignup.topology_manager.hints import TopologyHint
-    from alignup.topology_manager.provider import HintProvider
 
 # A walk over all sets of more NUMA nodes takes minutes, and twice as long with each more.
 MOST_WALKED: Final = 20

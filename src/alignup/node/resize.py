@@ -11,23 +11,19 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from alignup.errors import InputError
 from alignup.kubernetes.feature_gates import gate_is_on
 from alignup.kubernetes.manifest import resized_pod
-from alignup.kubernetes.node_fit import requests_of
-from alignup.kubernetes.qos import QOSClass
+from alignup.kubernetes.node_fit import NodeObject, requests_of
+from alignup.kubernetes.pod import Pod, QOSClass
 from alignup.kubernetes.versions import release_of
-from alignup.topology_manager.admission import ALLOCATED, DEFERRED, Resize
-from alignup.topology_manager.scope import TOPOLOGY_AFFINITY_MESSAGE
+from alignup.topology_manager.admission import ALLOCATED, DEFERRED, ContainerAllocation, Resize
+from alignup.topology_manager.scope import TOPOLOGY_AFFINITY_MESSAGE, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from alignup.kubernetes.kubelet_config import KubeletConfig
-    from alignup.kubernetes.node_fit import NodeObject
-    from alignup.kubernetes.pod import Pod
     from alignup.providers.cpu.provider import CpuProvider
     from alignup.providers.memory.provider import MemoryProvider
-    from alignup.topology_manager.admission import ContainerAllocation
     from alignup.topology_manager.manager import TopologyManager
-    from alignup.topology_manager.scope import Refusal
 
 _INFEASIBLE: Final = "Infeasible"
 _POD_MESSAGES: Final = {

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from alignup.errors import ConfigError
 from alignup.kubernetes.node_fit import misfit_of, node_capacity, node_reservation, reserved_by_type
-from alignup.kubernetes.pod_requests import is_pinned_memory
+from alignup.kubernetes.pod import Pod, is_pinned_memory
 from alignup.machine.cpuset import CPUSet
 from alignup.node.inputs import policy_of
 from alignup.records import Record
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from alignup.kubernetes.kubelet_config import KubeletConfig
-    from alignup.kubernetes.pod import Pod
     from alignup.machine.machine import Machine
     from alignup.node.node import Node
 

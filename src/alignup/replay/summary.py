@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import ConfigError, InputError
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES, TOPOLOGY_SCOPES
-from alignup.kubernetes.pod_requests import is_pinned_memory
+from alignup.kubernetes.pod import Pod, is_pinned_memory
 from alignup.machine.bits import bit_set
 from alignup.machine.load import machine_with_devices_from_dict
 from alignup.node import Node
@@ -24,7 +24,6 @@ from alignup.topology_manager.refusal_message import blamed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.versions import KubeletVersion
     from alignup.topology_manager.admission import Admission
     from alignup.topology_manager.scope import Refusal

@@ -10,7 +10,7 @@ from functools import reduce
 from typing import Any, Final, NamedTuple
 
 from alignup.errors import one_line
-from alignup.kubernetes.pod_requests import is_pinned_memory
+from alignup.kubernetes.pod import is_pinned_memory
 from alignup.records import Record, json_fields
 from alignup.text.byte_sizes import amount_in, shared_unit
 from alignup.text.counting import named

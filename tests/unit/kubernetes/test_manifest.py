@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from alignup.errors import InputError
 from alignup.kubernetes.manifest import read_pod
-from alignup.kubernetes.pod import Container, Pod
+from alignup.kubernetes.pod import Container, Pod, QOSClass
 from alignup.kubernetes.pod_documents import read_pod_documents
-from alignup.kubernetes.qos import QOSClass
 
 PLAIN = {
     "apiVersion": "v1",

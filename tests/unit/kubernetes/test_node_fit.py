@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.kubernetes.manifest import read_pod
 from alignup.kubernetes.node_fit import NodeObject, is_critical, misfit_of, node_limits, node_object, requests_of
-from alignup.kubernetes.qos import QOSClass
+from alignup.kubernetes.pod import QOSClass
 from alignup.machine.machine import machine_from_dict
 from alignup.records import replace
 from machines import machine_of

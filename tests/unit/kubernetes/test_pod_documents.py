@@ -10,8 +10,8 @@ import pytest
 from alignup.errors import AlignupWarning, InputError
 from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.kubernetes.manifest import resized_pod
+from alignup.kubernetes.pod import QOSClass
 from alignup.kubernetes.pod_documents import PodDocument, expanded, live_pods, read_pod_documents
-from alignup.kubernetes.qos import QOSClass
 from alignup.kubernetes.versions import PodLevel, PodReading
 
 SPEC = {"containers": [{"name": "c0", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}]}

@@ -1,4 +1,4 @@
-"""Behaviour of `alignup.kubernetes.pod_requests`: what the managers make of a pod's requests and limits."""
+"""Behaviour of `alignup.kubernetes.pod`: what the managers make of a pod's requests and limits."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from alignup import read_pod
 from alignup.errors import InputError
-from alignup.kubernetes.pod_requests import is_device, is_hugepages, is_pinned_memory
-from alignup.kubernetes.qos import QOSClass
+from alignup.kubernetes.pod import QOSClass, is_device, is_hugepages, is_pinned_memory
 from alignup.kubernetes.versions import PodLevel, PodReading, StatusRequests
 
 AMOUNTS = st.dictionaries(

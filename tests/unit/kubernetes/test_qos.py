@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from alignup.kubernetes.qos import qos_class
+from alignup.kubernetes.pod import qos_class
 
 ONE, TWO = {"cpu": 1, "memory": 1}, {"cpu": 2, "memory": 1}
 CROSSED = [(ONE, TWO), (TWO, ONE)]

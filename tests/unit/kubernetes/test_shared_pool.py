@@ -1,11 +1,11 @@
-"""Behaviour of `alignup.kubernetes.pod_requests`."""
+"""Behaviour of `alignup.kubernetes.pod`."""
 
 from __future__ import annotations
 
 import pytest
 
 from alignup import read_pod
-from alignup.kubernetes.pod_requests import why_shared
+from alignup.kubernetes.pod import why_shared
 from alignup.kubernetes.versions import PodReading
 
 WHOLE = {"limits": {"cpu": "2", "memory": "1Gi"}}

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alignup.kubernetes.pod import Container, Pod
-from alignup.kubernetes.qos import QOSClass
+from alignup.kubernetes.pod import Container, Pod, QOSClass
 from alignup.node import Node
 from alignup.topology_manager.refusal_message import blamed
 from alignup.topology_manager.scope import TOPOLOGY_AFFINITY_ERROR

@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping, Sequence  # msgspec reads annotations
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
@@ -18,14 +18,11 @@ from alignup.cluster.evictions import Rules, Standing
 from alignup.errors import InputError
 from alignup.kubernetes.manifest import IGNORED_CLAIMS, read_pod
 from alignup.kubernetes.node_fit import meets
+from alignup.kubernetes.pod import CONFIG_SOURCE, MIRROR, NodeConstraints, Pod
 from alignup.kubernetes.pod_documents import STATIC_UID
-from alignup.kubernetes.pod_requests import CONFIG_SOURCE, MIRROR
 from alignup.kubernetes.wire import ClaimWire, Metadata  # noqa: TC001  # msgspec reads annotations
 from alignup.records import Record, field, replace
 from alignup.text.json_text import decode_json
-
-if TYPE_CHECKING:
-    from alignup.kubernetes.pod import NodeConstraints, Pod
 
 _POLICY_PREFIX: Final = "scheduling.koordinator.sh/"
 _ENDED: Final = frozenset({"Succeeded", "Failed"})

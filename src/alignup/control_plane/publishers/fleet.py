@@ -27,7 +27,7 @@ from alignup.kubelet.node_resource_topology import report as reports
 from alignup.kubelet.node_resource_topology.write import topology_object
 from alignup.kubelet.pod_resources import Allocatable, ContainerResources, PodResources
 from alignup.kubernetes.node_fit import node_limits
-from alignup.kubernetes.pod_requests import CONFIG_SOURCE
+from alignup.kubernetes.pod import CONFIG_SOURCE, Pod
 from alignup.machine.cpuset import CPUSet
 from alignup.records import Record
 from alignup.text.json_text import decode_json, numbered_lines
@@ -37,7 +37,6 @@ from alignup.topology_manager.scope import TOPOLOGY_AFFINITY_MESSAGE
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
-    from alignup.kubernetes.pod import Pod
     from alignup.node import Node
 
 

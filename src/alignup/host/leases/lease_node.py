@@ -16,12 +16,11 @@ from msgspec import structs
 
 from alignup.errors import AllocationError, InputError, UnknownPodError
 from alignup.host.leases.record import STRICT_POLICIES, LeaseRecord, MemoryShare
-from alignup.host.leases.request import CLAIM
-from alignup.host.parts.usable import take_near
+from alignup.host.leases.request import CLAIM, LeaseRequest, Request
+from alignup.host.parts.usable import MemoryRule, take_near
 from alignup.kubernetes.kubelet_config import KubeletConfig, ReservedMemory
-from alignup.kubernetes.pod import Container, NodeConstraints, Pod, PodClaim
+from alignup.kubernetes.pod import Container, NodeConstraints, Pod, PodClaim, QOSClass
 from alignup.kubernetes.policy_options import DEFAULT_MAXIMUM, CpuOptions, TopologyOptions
-from alignup.kubernetes.qos import QOSClass
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, release_of
 from alignup.machine.bits import bit_set, ids_of, overlapping
 from alignup.machine.cpuset import CPUSet
@@ -29,7 +28,7 @@ from alignup.node import Node, plugins_of
 from alignup.records import replace
 from alignup.topology_manager.hints import MAX_NUMA_NODES, BitMask, TopologyHint, feasible_hints, smallest_size
 from alignup.topology_manager.policy import Policy, make_policy
-from alignup.topology_manager.refusal_account import MemoryAccount, in_words
+from alignup.topology_manager.refusal_account import Accounts, MemoryAccount, in_words
 from alignup.topology_manager.scope import Scope, make_scope
 
 if TYPE_CHECKING:
@@ -38,14 +37,11 @@ if TYPE_CHECKING:
     from alignup.claims.read import Resources
     from alignup.host.leases.agent_messages import KnownPart
     from alignup.host.leases.local_machine import Site
-    from alignup.host.leases.request import LeaseRequest, Request
     from alignup.host.parts.part import Part
-    from alignup.host.parts.usable import MemoryRule
     from alignup.machine.device_inventory import Device
     from alignup.machine.machine import Machine
     from alignup.providers.devices.inventory import Preference
     from alignup.topology_manager.provider import ResourceHints
-    from alignup.topology_manager.refusal_account import Accounts
 
 _CONTAINER: Final = "command"
 # The namespace of leases in sentences about pods.

@@ -9,17 +9,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from alignup.machine.sysfs.tree import PCI_FOLDER
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from alignup.machine.sysfs.tree import KernelTree
+from alignup.machine.sysfs.tree import PCI_FOLDER, KernelTree
 
 # The lines of `proc/cpuinfo` that are kept: the numbers of CPUs, and those that identify AMD's modules.
 CPUINFO_LINES: Final = ("processor", "vendor_id", "cpu family")

@@ -14,8 +14,17 @@ from alignup.errors import InputError
 from alignup.machine.bits import bit_numbers, bit_set, union
 from alignup.machine.cpuset import CPU_COUNT_LIMIT, CPU_LIMIT, CPUSet
 from alignup.machine.machine import Machine, check_node_count
-from alignup.machine.numa_node import HugePages, NumaNode, PciDevice, cores_within, make_cores, number_groups, pci_place
-from alignup.machine.sysfs.tree import CPU_FOLDER, NODE_FOLDER, PCI_FOLDER, DirectoryTree
+from alignup.machine.numa_node import (
+    Core,
+    HugePages,
+    NumaNode,
+    PciDevice,
+    cores_within,
+    make_cores,
+    number_groups,
+    pci_place,
+)
+from alignup.machine.sysfs.tree import CPU_FOLDER, NODE_FOLDER, PCI_FOLDER, DirectoryTree, KernelTree
 from alignup.records import replace
 
 TYPE_CHECKING = False  # `typing` is slow to import
@@ -23,9 +32,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Final
-
-    from alignup.machine.numa_node import Core
-    from alignup.machine.sysfs.tree import KernelTree
 
 
 def read_sysfs(root: str | os.PathLike[str] = "/") -> Machine:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from alignup.core.amounts.memory_ledger import MemoryCapacity, MemoryHolding, MemoryLedger, MemoryShortage
 from alignup.errors import AllocationError, ConfigError
-from alignup.kubernetes.qos import QOSClass
+from alignup.kubernetes.pod import Container, Pod, QOSClass
 from alignup.kubernetes.versions import PodLevel, VersionProfile
 from alignup.machine.bits import bit_numbers, ids_of
 from alignup.providers.pod_pool import check_shared_pool, empty_shared_pool
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from alignup.kubernetes.kubelet_config import ReservedMemory
-    from alignup.kubernetes.pod import Container, Pod
     from alignup.machine.machine import Machine
     from alignup.topology_manager.provider import ResourceHints
 
