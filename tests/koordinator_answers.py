@@ -11,9 +11,8 @@ from operator import or_
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError
-from alignup.koordinator.effective import BEST_EFFORT, NUMA_TOPOLOGY_SPEC, RESTRICTED, SINGLE_NUMA_NODE
+from alignup.koordinator.effective import BEST_EFFORT, NUMA_TOPOLOGY_SPEC, RESTRICTED, SINGLE_NUMA_NODE, Occupancy
 from alignup.koordinator.merging import ScoredHint, merge
-from alignup.koordinator.occupancy import Occupancy
 from alignup.koordinator.scheduling import (
     Demand,
     Exclusivity,

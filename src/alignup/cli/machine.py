@@ -15,11 +15,21 @@ import click
 from alignup.cli import options
 from alignup.cli.failures import complain
 from alignup.cli.inputs import Pictures
-from alignup.cli.terminal import Table, can_write, make_console, nodes_text, print_json, print_whole, runs, safe
+from alignup.cli.terminal import (
+    Console,
+    Table,
+    can_write,
+    make_console,
+    nodes_text,
+    print_json,
+    print_whole,
+    runs,
+    safe,
+)
 from alignup.errors import InputError
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.load import HERE, catalog_entries
-from alignup.machine.machine import Machine, summary
+from alignup.machine.machine import Machine, NumaNode, PciDevice, summary
 from alignup.machine.pci_devices import DISTANCES, PciTree, kind_of, pci_kinds, vendor_of
 from alignup.text.byte_sizes import short_bytes
 from alignup.text.counting import counted
@@ -27,10 +37,7 @@ from alignup.text.counting import counted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from alignup.cli.terminal import Console
-    from alignup.machine.device_inventory import Device
-    from alignup.machine.loaded import LoadedMachine
-    from alignup.machine.numa_node import NumaNode, PciDevice
+    from alignup.machine.device_inventory import Device, LoadedMachine
 
 
 @options.subcommand("machine")
@@ -100,7 +107,7 @@ def machine_with_kubelet(root: str, node_name: str | None) -> LoadedMachine:
         InputError: a file is damaged, or there is none of a kubelet.
     """
     from alignup.kubelet.read import read_kubelet
-    from alignup.machine.loaded import LoadedMachine
+    from alignup.machine.device_inventory import LoadedMachine
 
     found = read_kubelet(root, node_name=node_name)
     return LoadedMachine(

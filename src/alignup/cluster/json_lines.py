@@ -15,8 +15,8 @@ from alignup.errors import InputError, errors_at, warn
 from alignup.kubernetes.kubelet_config import KUBELET, KubeletConfig
 from alignup.kubernetes.manifest import read_pod
 from alignup.kubernetes.versions import KubeletVersion, parse_version
+from alignup.machine.device_inventory import EXTRA_KEYS, LoadedMachine
 from alignup.machine.load import machine_with_devices_from_dict
-from alignup.machine.loaded import EXTRA_KEYS, LoadedMachine
 from alignup.node import Node, plugins_of
 from alignup.node.inputs import check_keys, node_object_of, version_of
 from alignup.text.json_text import decode_json, numbered_lines

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from alignup.cluster.node_totals import Fit
 from alignup.errors import InputError
-from alignup.koordinator.effective import KUBELET_NAMES, NODE_LABEL, Status, StatusCode
-from alignup.koordinator.occupancy import NOTHING_HELD
+from alignup.koordinator.effective import KUBELET_NAMES, NODE_LABEL, NOTHING_HELD, Status, StatusCode
 from alignup.koordinator.scheduling import Demand, NodeView, PlacedPod, Profile, Verdict, evaluate, make_profile
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.kubernetes.pod import (

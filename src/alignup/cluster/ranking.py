@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from alignup.cluster.cluster import REASONS, Cluster, Evaluation
+from alignup.cluster.cluster import REASONS, Cluster, Evaluation, request_of
 from alignup.cluster.node_totals import Fit, Shortage, Totals
-from alignup.cluster.rows import request_of
 from alignup.errors import ConfigError
 from alignup.explanations.cause import MOST_CAUSES, without_requests
 from alignup.koordinator.effective import pod_policy

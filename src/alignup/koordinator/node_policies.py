@@ -11,8 +11,19 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Final
 
-from alignup.koordinator.effective import PREFERRED, REQUIRED, StatusCode, joined_policy, mismatch_sentence, pod_policy
-from alignup.koordinator.occupancy import NOTHING_HELD, Occupancy, exclusivity_sentence, holding_words, mixes
+from alignup.koordinator.effective import (
+    NOTHING_HELD,
+    PREFERRED,
+    REQUIRED,
+    Occupancy,
+    StatusCode,
+    exclusivity_sentence,
+    holding_words,
+    joined_policy,
+    mismatch_sentence,
+    mixes,
+    pod_policy,
+)
 from alignup.machine.bits import union
 from alignup.records import Record, replace
 from alignup.topology_manager.hints import HintList, TopologyHint

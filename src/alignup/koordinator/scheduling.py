@@ -35,8 +35,8 @@ from typing import Final, TypeAlias
 
 from alignup.errors import InputError
 from alignup.koordinator import effective
+from alignup.koordinator.effective import Occupancy, document_score, exclusivity_sentence, holding_words, mixes
 from alignup.koordinator.merging import ScoredHint, merge
-from alignup.koordinator.occupancy import Occupancy, document_score, exclusivity_sentence, holding_words, mixes
 from alignup.machine.bits import bit_numbers, bit_set
 from alignup.records import Record, field, replace
 

@@ -16,8 +16,7 @@ from alignup.kubelet import layout
 from alignup.kubelet.config import read_configuration
 from alignup.kubelet.pod_resources import answers_of_kubelet
 from alignup.kubernetes.pod_documents import STATIC_UID
-from alignup.machine.archive import write_archive
-from alignup.machine.sysfs.files import find_kernel_files
+from alignup.machine.archive import find_kernel_files, write_archive
 from alignup.text.json_text import decode_json
 
 if TYPE_CHECKING:

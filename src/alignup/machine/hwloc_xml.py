@@ -17,8 +17,16 @@ from xml.parsers import expat
 from alignup.errors import InputError
 from alignup.machine.bits import bit_numbers, union
 from alignup.machine.cpuset import CPU_COUNT_LIMIT, CPU_LIMIT
-from alignup.machine.machine import Machine
-from alignup.machine.numa_node import Core, HugePages, NumaNode, PciDevice, cores_within, make_cores, number_groups
+from alignup.machine.machine import (
+    Core,
+    HugePages,
+    Machine,
+    NumaNode,
+    PciDevice,
+    cores_within,
+    make_cores,
+    number_groups,
+)
 from alignup.records import Record, field
 
 _MIN_HUGEPAGE: Final = 64 << 10

@@ -1,6 +1,6 @@
 """Reads the machine that a user names by `--machine` (of the catalog, a folder, or a file), and its devices.
 
-`LoadedMachine` (`loaded.py`) has both. Each other kind of source has a module that reads it, which is
+`LoadedMachine` (`device_inventory.py`) has both. Each other kind of source has a module that reads it, which is
 imported when it is needed: a command on this machine should start at once. Devices come from the same source, an
 inventory, PCI devices or NVIDIA's driver; here it is decided which of them counts where several describe a resource.
 
@@ -19,8 +19,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from alignup.errors import InputError, system_reason
-from alignup.machine.device_inventory import decode_inventory, near_cpu_nodes
-from alignup.machine.loaded import LoadedMachine
+from alignup.machine.device_inventory import LoadedMachine, decode_inventory, near_cpu_nodes
 from alignup.machine.machine import Machine, machine_from_dict
 from alignup.records import replace
 

@@ -6,19 +6,14 @@ gets is decided in `alignup.providers.devices.provider`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from alignup.errors import InputError, needs_extra
-from alignup.machine.device_inventory import Device
-from alignup.machine.loaded import LoadedMachine
-from alignup.machine.numa_node import PciDevice, pci_place
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from alignup.machine.machine import Machine
+from alignup.machine.device_inventory import Device, LoadedMachine
+from alignup.machine.machine import Machine, PciDevice, pci_place
 
 GPU_RESOURCE: Final = "nvidia.com/gpu"
 # NVIDIA's number as a vendor of PCI devices.

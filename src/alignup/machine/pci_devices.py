@@ -19,8 +19,7 @@ from alignup.records import Record
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from alignup.machine.machine import Machine
-    from alignup.machine.numa_node import PciDevice
+    from alignup.machine.machine import Machine, PciDevice
 
 _EXPECTED: Final = (
     "RESOURCE=VENDOR:DEVICE, RESOURCE=class=CLASS or RESOURCE=VENDOR:DEVICE,class=CLASS in hex, "

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 from alignup.errors import InputError, warn
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES, KubeletConfig
 from alignup.kubernetes.node_fit import NodeObject, node_object
-from alignup.kubernetes.pod import POLICIES
+from alignup.kubernetes.pod import POLICIES, Pod
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, parse_version
-from alignup.machine.loaded import EXTRA_KEYS
+from alignup.machine.device_inventory import EXTRA_KEYS
 from alignup.providers.devices.inventory import DevicePlugin, PreferredSets
 from alignup.records import replace
 from alignup.text.known_keys import misspelt_keys
@@ -21,7 +21,6 @@ from alignup.topology_manager.policy import Policy, make_policy
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from alignup.kubernetes.pod import Pod
     from alignup.machine.machine import Machine
 
 # The prefix of the annotations that carry a pod's own policy.

@@ -17,9 +17,8 @@ from alignup.kubernetes.node_fit import NodeObject, misfit_of, node_limits
 from alignup.kubernetes.pod import Pod
 from alignup.kubernetes.versions import NEWEST, KubeletVersion
 from alignup.machine.bits import overlapping
-from alignup.machine.device_inventory import Device, decode_inventory
+from alignup.machine.device_inventory import EXTRA_KEYS, Device, decode_inventory, mapping_under
 from alignup.machine.load import machine_with_devices_from_dict
-from alignup.machine.loaded import EXTRA_KEYS, mapping_under
 from alignup.machine.machine import Machine, machine_from_dict
 from alignup.node import inputs
 from alignup.node.preview import can_preview, preview
@@ -36,8 +35,8 @@ if TYPE_CHECKING:
     from alignup.claims.on_node import ClaimProvider
     from alignup.claims.read import Resources
     from alignup.core.amounts.memory_ledger import MemoryLedger
+    from alignup.koordinator.effective import Occupancy
     from alignup.koordinator.node_policies import PodPolicies
-    from alignup.koordinator.occupancy import Occupancy
     from alignup.machine.cpuset import CPUSet
     from alignup.providers.devices.inventory import DevicePlugin, DevicePool, Preference
     from alignup.topology_manager.provider import HintProvider

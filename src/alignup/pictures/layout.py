@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from alignup.machine.device_inventory import Device
-    from alignup.machine.machine import Machine
-    from alignup.machine.numa_node import Core, NumaNode
+    from alignup.machine.machine import Core, Machine, NumaNode
 
     # The devices of each resource near a set of NUMA nodes, by kernel ids; () is near none, or any.
     Places = dict[tuple[int, ...], dict[str, list[boxes.Box]]]

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 import alignup
 from alignup.cluster import REASONS, STRATEGIES, Cluster, Evaluation, read_amounts, read_node_resource_topologies
-from alignup.cluster.rows import NodeAmounts, row_of_amounts
+from alignup.cluster.cluster import NodeAmounts, row_of_amounts
 from alignup.errors import ConfigError, InputError
-from alignup.koordinator.occupancy import document_score
+from alignup.koordinator.effective import document_score
 from alignup.machine.device_inventory import Device
 from alignup.node import Node
 from cluster_files import TOPOLOGY, node_line, pod_manifest

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from alignup import read_pod
-from alignup.cluster.cluster import REASONS, Cluster
-from alignup.cluster.rows import request_of
+from alignup.cluster.cluster import REASONS, Cluster, request_of
 from alignup.kubernetes.quantity import LARGEST
 from alignup.node import Node
 from machines import machine_of

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alignup.koordinator.node_policies import NOTHING_AVOIDED, Avoidance, permitted, rounds
-from alignup.koordinator.occupancy import (
+from alignup.koordinator.effective import (
     NOTHING_HELD,
     Occupancy,
     document_score,
@@ -15,6 +14,7 @@ from alignup.koordinator.occupancy import (
     holding_words,
     mixes,
 )
+from alignup.koordinator.node_policies import NOTHING_AVOIDED, Avoidance, permitted, rounds
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint, feasible_hints
 
 BUSY = Occupancy(single=0b0001, multi=0b1100)

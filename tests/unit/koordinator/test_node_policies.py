@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alignup.errors import ConfigError, InputError
+from alignup.koordinator.effective import NOTHING_HELD, Occupancy, mixes
 from alignup.koordinator.node_policies import ExclusivePolicy, PodPolicies
-from alignup.koordinator.occupancy import NOTHING_HELD, Occupancy, mixes
 from alignup.kubernetes.pod import Pod
 from alignup.node import Node
 from alignup.topology_manager.hints import HintList

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from alignup.koordinator.effective import NOTHING_HELD, Occupancy
 from alignup.koordinator.node_policies import pod_occupancy
-from alignup.koordinator.occupancy import NOTHING_HELD, Occupancy
 from fakes import hint
 
 

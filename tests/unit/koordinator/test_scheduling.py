@@ -7,8 +7,7 @@ import json
 import pytest
 
 from alignup.errors import InputError
-from alignup.koordinator.effective import NUMA_TOPOLOGY_SPEC, SUCCESS
-from alignup.koordinator.occupancy import Occupancy
+from alignup.koordinator.effective import NUMA_TOPOLOGY_SPEC, SUCCESS, Occupancy
 from alignup.koordinator.scheduling import Demand, DocumentProfile, NodeView, evaluate
 from koordinator_answers import filter_case, merge_case
 

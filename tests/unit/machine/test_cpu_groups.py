@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from alignup.machine.machine import Core
-from alignup.machine.numa_node import make_cores, number_groups
+from alignup.machine.machine import Core, make_cores, number_groups
 
 
 def test_cores_have_the_socket_and_cache_of_their_lowest_cpu():

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from alignup.machine.device_inventory import Device
-from alignup.machine.loaded import LoadedMachine
+from alignup.machine.device_inventory import Device, LoadedMachine
 from alignup.machine.machine import Core, Machine, NumaNode
 
 MACHINE = Machine((NumaNode(0, 1, (Core((0,), 0),)),))

@@ -9,8 +9,7 @@ import pytest
 
 from alignup.errors import InputError
 from alignup.machine import archive as archive_module
-from alignup.machine.archive import is_archive, load_snapshot, take_snapshot
-from alignup.machine.sysfs.files import is_kernel_file
+from alignup.machine.archive import is_archive, is_kernel_file, load_snapshot, take_snapshot
 from alignup.machine.sysfs.machine import describe, read_sysfs
 from kernel_trees import CPU, pci, server, write
 

@@ -6,9 +6,8 @@ import pytest
 
 from alignup.errors import InputError
 from alignup.machine import nvidia
-from alignup.machine.device_inventory import Device
+from alignup.machine.device_inventory import Device, LoadedMachine
 from alignup.machine.load import load_machine, load_with_devices
-from alignup.machine.loaded import LoadedMachine
 from alignup.machine.machine import Core, Machine, NumaNode, PciDevice
 
 GPU = nvidia.GPU_RESOURCE

@@ -16,10 +16,9 @@ import numpy as np
 
 from alignup.claims.on_node import ClaimProvider
 from alignup.claims.read import Resources
-from alignup.cluster.cluster import Cluster, Evaluation
+from alignup.cluster.cluster import Cluster, Evaluation, NodeAmounts, row_of_amounts, row_of_node
 from alignup.cluster.node_totals import demand_key
 from alignup.cluster.ranking import MOST_ASKED, Layouts, layouts_of, refusal_texts, short_cause
-from alignup.cluster.rows import NodeAmounts, row_of_amounts, row_of_node
 from alignup.control_plane.scheduler.node_state import AmountsMember, ExactMember, emptied
 from alignup.errors import AlignupError, warn
 from alignup.koordinator.effective import NODE_LABEL, pod_policy

@@ -22,7 +22,7 @@ from alignup.records import replace
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Mapping
 
-    from alignup.cluster.rows import NodeAmounts
+    from alignup.cluster.cluster import NodeAmounts
     from alignup.control_plane.api_server.objects import WatchedPod
     from alignup.kubelet.node_resource_topology.read import Topology
     from alignup.kubernetes.pod import Pod

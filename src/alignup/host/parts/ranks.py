@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any, Final
 
-    from alignup.machine.device_inventory import Device
-    from alignup.machine.loaded import LoadedMachine
+    from alignup.machine.device_inventory import Device, LoadedMachine
 
 _HERE: Final = "/"
 
@@ -168,7 +167,7 @@ def _load(
     Raises:
         InputError: it cannot be read.
     """
-    from alignup.machine.loaded import LoadedMachine  # noqa: PLC0415  # startup counts
+    from alignup.machine.device_inventory import LoadedMachine  # noqa: PLC0415  # startup counts
 
     is_here = not isinstance(source, Machine) and str(source) == _HERE
     if is_here and not wanted and inventory is None:

@@ -7,7 +7,7 @@ import os
 from alignup.errors import InputError
 from alignup.machine.bits import bit_numbers, bit_set, union
 from alignup.machine.cpuset import CPUSet
-from alignup.machine.numa_node import cores_within
+from alignup.machine.machine import Machine, NumaNode, cores_within
 from alignup.records import Record, replace
 
 TYPE_CHECKING = False  # `typing` is slow to import
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Final
 
-    from alignup.machine.machine import Machine
-    from alignup.machine.numa_node import NumaNode
 
 _MEMORY_NODES: Final = "Mems_allowed_list:"
 

@@ -20,8 +20,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from alignup.cluster.cluster import Cluster
-from alignup.cluster.rows import Amounts, NodeAmounts, row_of_amounts
+from alignup.cluster.cluster import Amounts, Cluster, NodeAmounts, row_of_amounts
 from alignup.errors import InputError, errors_in, system_errors, warn
 from alignup.kubelet.node_resource_topology.write import POLICY_NAMES
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES, TOPOLOGY_SCOPES, KubeletConfig
@@ -31,8 +30,7 @@ from alignup.kubernetes.quantity import parse_quantity, whole_units
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, parse_version
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device
-from alignup.machine.machine import MEMORY_LIMIT, NUMA_NODE_LIMIT, Machine
-from alignup.machine.numa_node import Core, HugePages, NumaNode
+from alignup.machine.machine import MEMORY_LIMIT, NUMA_NODE_LIMIT, Core, HugePages, Machine, NumaNode
 from alignup.node import Node
 from alignup.records import Record, replace
 from alignup.text.documents import read_documents

@@ -12,10 +12,8 @@ from typing import Final, TypeVar
 from alignup.errors import InputError, warn
 from alignup.machine.bits import bit_numbers, union
 from alignup.machine.cpuset import CPUSet
-from alignup.machine.device_inventory import Device
-from alignup.machine.loaded import LoadedMachine
-from alignup.machine.machine import Machine
-from alignup.machine.numa_node import NumaNode, PciDevice, cores_within, make_cores
+from alignup.machine.device_inventory import Device, LoadedMachine
+from alignup.machine.machine import Machine, NumaNode, PciDevice, cores_within, make_cores
 from alignup.machine.nvidia import GPU_RESOURCE
 from alignup.records import Record
 from alignup.text.counting import some_of

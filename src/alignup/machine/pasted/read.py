@@ -18,7 +18,7 @@ from alignup.machine.pasted.lscpu import is_cut_off, read_parsable, read_propert
 from alignup.machine.pasted.lstopo import read_lstopo
 
 if TYPE_CHECKING:
-    from alignup.machine.loaded import LoadedMachine
+    from alignup.machine.device_inventory import LoadedMachine
 
 _ESCAPES: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _QUOTE: Final = re.compile(r"(?:> ?)+")

@@ -13,12 +13,13 @@ import re
 from alignup.errors import InputError
 from alignup.machine.bits import bit_numbers, bit_set, union
 from alignup.machine.cpuset import CPU_COUNT_LIMIT, CPU_LIMIT, CPUSet
-from alignup.machine.machine import Machine, check_node_count
-from alignup.machine.numa_node import (
+from alignup.machine.machine import (
     Core,
     HugePages,
+    Machine,
     NumaNode,
     PciDevice,
+    check_node_count,
     cores_within,
     make_cores,
     number_groups,

@@ -15,8 +15,7 @@ from alignup.host.leases.local_machine import fingerprint, load_site
 from alignup.host.leases.record import MemoryShare
 from alignup.machine import nvidia
 from alignup.machine.cpuset import CPUSet
-from alignup.machine.device_inventory import Device
-from alignup.machine.loaded import LoadedMachine
+from alignup.machine.device_inventory import Device, LoadedMachine
 from alignup.machine.machine import Machine, PciDevice
 
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from alignup.cluster import read_node_resource_topologies
-from alignup.cluster.rows import NodeAmounts
+from alignup.cluster.cluster import NodeAmounts
 from alignup.errors import AlignupWarning, InputError
 from alignup.kubelet.node_resource_topology.read import read_topologies
 from cluster_files import TOPOLOGY, pod_manifest

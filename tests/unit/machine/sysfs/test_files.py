@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from alignup.machine.sysfs.files import find_kernel_files, is_kernel_file, kept_text
+from alignup.machine.archive import find_kernel_files, is_kernel_file, kept_text
 from alignup.machine.sysfs.machine import describe
 from alignup.machine.sysfs.tree import MemoryTree
 from kernel_trees import CPU, NODE, pci, server
