@@ -12,7 +12,7 @@ import click
 from alignup.cli import options
 from alignup.cli.failures import complain
 from alignup.cli.inputs import LoadedNode, NodeSource, asked_pods, asked_resizes, load_node
-from alignup.cli.terminal import Console, Table, make_console, mark, print_json, print_whole, runs, safe
+from alignup.cli.terminal import Table, make_console, mark, print_json, print_whole, runs, safe
 from alignup.errors import ConfigError
 from alignup.text.byte_sizes import short_bytes
 from alignup.text.counting import counted
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from alignup.claims.on_node import ClaimsOutcome
+    from alignup.cli.terminal import Console
     from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.versions import KubeletVersion
     from alignup.node import Node

@@ -15,17 +15,7 @@ import click
 from alignup.cli import options
 from alignup.cli.failures import complain
 from alignup.cli.inputs import Pictures
-from alignup.cli.terminal import (
-    Console,
-    Table,
-    can_write,
-    make_console,
-    nodes_text,
-    print_json,
-    print_whole,
-    runs,
-    safe,
-)
+from alignup.cli.terminal import Table, can_write, make_console, nodes_text, print_json, print_whole, runs, safe
 from alignup.errors import InputError
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.load import HERE, catalog_entries
@@ -37,6 +27,7 @@ from alignup.text.counting import counted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from alignup.cli.terminal import Console
     from alignup.machine.device_inventory import Device, LoadedMachine
 
 

@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, ClassVar, Final, TypeVar
 
 import msgspec
 from msgspec import structs
@@ -113,9 +113,6 @@ def decode_checkpoint(data: bytes, kind: type[_T], what: str, source: str) -> _T
         return decode(value, kind)
 
 
-_Key = TypeVar("_Key", int, str)
-_Value = TypeVar("_Value")
-
 _OFFSET: Final = 0x811C9DC5
 _PRIME: Final = 0x01000193
 _MASK: Final = 0xFFFFFFFF
@@ -146,16 +143,21 @@ def matching(texts: Iterable[tuple[int, str]], written: int, likely: int) -> Che
     return Checkpoint(version=likely, checksum=written, expected_checksum=expected[likely])
 
 
-def map_text(mapping: Mapping[_Key, _Value] | None, text: Callable[[_Value], str] = str) -> str:
-    """Return a map as spew prints it, sorted by key; None is Go's nil map."""
-    if mapping is None:
+def go_text(value: object) -> str:
+    """Return a value as spew prints it; None is Go's nil, and a struct says by `go` how Go prints its fields."""
+    if value is None:
         return "<nil>"
-    return f"map[{' '.join([f'{key}:{text(value)}' for key, value in sorted(mapping.items())])}]"
+    if isinstance(value, Mapping):
+        return f"map[{' '.join([f'{key}:{go_text(one)}' for key, one in sorted(value.items())])}]"
+    if isinstance(value, list | tuple | bytes):
+        return f"[{' '.join(map(go_text, value))}]"
+    return value.go.format(*map(go_text, structs.astuple(value))) if isinstance(value, _Printed) else str(value)
 
 
-def list_text(items: Iterable[_Value] | None, text: Callable[[_Value], str] = str) -> str:
-    """Return a slice as spew prints it; None is Go's nil slice."""
-    return "<nil>" if items is None else f"[{' '.join(map(text, items))}]"
+class _Printed(msgspec.Struct, frozen=True):
+    """A struct of which Go's text is hashed."""
+
+    go: ClassVar[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,20 +258,16 @@ def _cpu_texts(wire: _CpuWire, state: CpuState) -> Iterator[tuple[int, str]]:
     before = f"PolicyName:(string){wire.policy_name} DefaultCPUSet:(string){wire.default_cpu_set} Entries:"
     after = "Checksum:(checksum.Checksum)0}"
     if state.by_container_id:
-        yield 1, f"(*state.CPUManagerCheckpoint){{{before}(map[string]string){map_text(wire.entries)} {after}"
+        yield 1, f"(*state.CPUManagerCheckpoint){{{before}(map[string]string){go_text(wire.entries)} {after}"
         return
-    by_pod: Mapping[str, Any] | None = wire.entries
-    entries = f"{before}(map[string]map[string]string){map_text(by_pod, map_text)}"
+    entries = f"{before}(map[string]map[string]string){go_text(wire.entries)}"
     yield 2, f"(*state.CPUManagerCheckpoint){{{entries} {after}"
-    pods = map_text(None if wire.pod_entries is None else state.pods, _cpus_text)
+    sets = {uid: go_text(dict.fromkeys(cpus, "{}")) for uid, cpus in state.pods.items()}
+    told = {uid: f"{{CPUSet:(cpuset.CPUSet){{elems:(map[int]struct {{}}){one}}}}}" for uid, one in sets.items()}
+    pods = go_text(None if wire.pod_entries is None else told)
     yield 3, f"(*state.CPUManagerCheckpoint){{{entries} PodEntries:(state.PodCPUAssignments){pods} {after}"
     # a kubelet without PodLevelResourceManagers accepts the text under this name too
     yield 2, f"(*state.CPUManagerCheckpointV2){{{entries} {after}"
-
-
-def _cpus_text(cpus: CPUSet) -> str:
-    """Return the entry of a pod as spew prints it."""
-    return f"{{CPUSet:(cpuset.CPUSet){{elems:(map[int]struct {{}}){map_text(dict.fromkeys(cpus, '{}'))}}}}}"
 
 
 _Bytes = Annotated[int, msgspec.Meta(ge=0, le=MEMORY_LIMIT // NUMA_NODE_LIMIT)]
@@ -277,13 +275,17 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 _NodeId = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
 
-class MemoryTable(msgspec.Struct, frozen=True):
+class MemoryTable(_Printed, frozen=True):
     """The bytes of one type of memory on one NUMA node.
 
     Attributes:
         reserved: bytes that containers hold.
     """
 
+    go = (
+        "<*>{{TotalMemSize:(uint64){} SystemReserved:(uint64){} "
+        "Allocatable:(uint64){} Reserved:(uint64){} Free:(uint64){}}}"
+    )
     total: _Bytes = 0
     system_reserved: _Bytes = msgspec.field(name="systemReserved", default=0)
     allocatable: _Bytes = 0
@@ -291,7 +293,7 @@ class MemoryTable(msgspec.Struct, frozen=True):
     free: _Bytes = 0
 
 
-class NumaNodeState(msgspec.Struct, frozen=True):
+class NumaNodeState(_Printed, frozen=True):
     """One NUMA node.
 
     Attributes:
@@ -300,6 +302,7 @@ class NumaNodeState(msgspec.Struct, frozen=True):
         cells: the ids of the NUMA nodes that it is used together with, itself included.
     """
 
+    go = "<*>{{NumberOfAssignments:(int){} MemoryMap:(map[v1.ResourceName]*state.MemoryTable){} Cells:([]int){}}}"
     assignments: _Count = msgspec.field(name="numberOfAssignments", default=0)
     tables: dict[str, MemoryTable | None] | None = msgspec.field(name="memoryMap", default=None)
     cells: tuple[_NodeId, ...] | None = None
@@ -331,17 +334,19 @@ class MemoryState(Checkpoint):
         return tuple(sorted({kind for node in self.nodes.values() for kind in node.tables or ()}))
 
 
-class _Block(msgspec.Struct, rename="camel"):
+class _Block(_Printed, frozen=True, rename="camel"):
     """A block of memory on the wire."""
 
+    go = "{{NUMAAffinity:([]int){} Type:(v1.ResourceName){} Size:(uint64){}}}"
     numa_affinity: list[_NodeId] | None = None
     type: str = ""
     size: _Bytes = 0
 
 
-class _PodBlocks(msgspec.Struct, rename="camel"):
+class _PodBlocks(_Printed, frozen=True, rename="camel"):
     """The memory of a pod on the wire."""
 
+    go = "{{MemoryBlocks:([]state.Block){}}}"
     memory_blocks: list[_Block] | None = None
 
 
@@ -390,47 +395,17 @@ def _blocks(blocks: list[_Block] | None) -> tuple[MemoryBlock, ...]:
 
 def _memory_texts(wire: _MemoryWire, nodes: Mapping[int, NumaNodeState]) -> Iterator[tuple[int, str]]:
     """Yield (version, text to be hashed) for each format that a kubelet may take this file for."""
-    machine = map_text(None if wire.machine_state is None else nodes, _node_text)
-    entries = map_text(wire.entries, lambda containers: map_text(containers, _blocks_text))
+    machine = go_text(None if wire.machine_state is None else nodes)
     text = (
         f"{{PolicyName:(string){wire.policy_name} MachineState:(state.NUMANodeMap){machine} "
-        f"Entries:(state.ContainerMemoryAssignments){entries} "
+        f"Entries:(state.ContainerMemoryAssignments){go_text(wire.entries)} "
     )
     after = "Checksum:(checksum.Checksum)0}"
     yield 1, f"(*state.MemoryManagerCheckpoint){text}{after}"
-    pods = map_text(
-        wire.pod_entries, lambda entry: f"{{MemoryBlocks:([]state.Block){_blocks_text(entry.memory_blocks)}}}"
-    )
-    yield 2, f"(*state.MemoryManagerCheckpoint){text}PodEntries:(state.PodMemoryAssignments){pods} {after}"
+    pods = f"PodEntries:(state.PodMemoryAssignments){go_text(wire.pod_entries)}"
+    yield 2, f"(*state.MemoryManagerCheckpoint){text}{pods} {after}"
     # a kubelet without PodLevelResourceManagers accepts the text under this name too
     yield 1, f"(*state.MemoryManagerCheckpointV1){text}{after}"
-
-
-def _node_text(node: NumaNodeState) -> str:
-    return (
-        f"<*>{{NumberOfAssignments:(int){node.assignments} "
-        f"MemoryMap:(map[v1.ResourceName]*state.MemoryTable){map_text(node.tables, _table_text)} "
-        f"Cells:([]int){list_text(node.cells)}}}"
-    )
-
-
-def _table_text(table: MemoryTable | None) -> str:
-    if table is None:
-        return "<nil>"
-    return (
-        f"<*>{{TotalMemSize:(uint64){table.total} SystemReserved:(uint64){table.system_reserved} "
-        f"Allocatable:(uint64){table.allocatable} Reserved:(uint64){table.reserved} Free:(uint64){table.free}}}"
-    )
-
-
-def _blocks_text(blocks: list[_Block] | None) -> str:
-    return list_text(
-        blocks,
-        lambda one: (
-            f"{{NUMAAffinity:([]int){list_text(one.numa_affinity)} Type:(v1.ResourceName){one.type} "
-            f"Size:(uint64){one.size}}}"
-        ),
-    )
 
 
 # The group of the devices whose plugin reported no NUMA node.
@@ -472,9 +447,13 @@ class DeviceCheckpoint(Checkpoint):
     registered: Mapping[str, tuple[str, ...]]
 
 
-class _Entry(msgspec.Struct, rename="pascal"):
+class _Entry(_Printed, frozen=True, rename="pascal"):
     """The devices of a container on the wire."""
 
+    go = (
+        "{{PodUID:(string){} ContainerName:(string){} ResourceName:(string){} "
+        "DeviceIDs:(checkpoint.DevicesPerNUMA){} AllocResp:([]uint8){}}}"
+    )
     pod_uid: str = msgspec.field(name="PodUID", default="")
     container_name: str = ""
     resource_name: str = ""
@@ -482,9 +461,13 @@ class _Entry(msgspec.Struct, rename="pascal"):
     alloc_resp: bytes | None = None
 
 
-class _Data(msgspec.Struct, rename="pascal"):
+class _Data(_Printed, frozen=True, rename="pascal"):
     """The part that the checksum is of."""
 
+    go = (
+        "(checkpoint.checkpointData){{PodDeviceEntries:([]checkpoint.PodDevicesEntry){} "
+        "RegisteredDevices:(map[string][]string){}}}"
+    )
     pod_device_entries: list[_Entry] | None = msgspec.field(default_factory=list)
     registered_devices: dict[str, list[str] | None] | None = msgspec.field(default_factory=dict)
 
@@ -507,12 +490,15 @@ def read_device_checkpoint(data: bytes, source: str = "kubelet_internal_checkpoi
         InputError: it is no JSON, or of another shape.
     """
     wire = decode_checkpoint(data, _DeviceWire, "the JSON of a device manager's checkpoint", source)
-    entries = []
+    entries, printed = [], []
     for one in wire.data.pod_device_entries or ():
-        held = {_node(key, source): tuple(ids or ()) for key, ids in (one.device_ids or {}).items()}
+        by_node = {_node(key, source): ids for key, ids in (one.device_ids or {}).items()}
+        held = {node: tuple(ids or ()) for node, ids in by_node.items()}
         entries.append(DeviceEntry(one.pod_uid, one.container_name, one.resource_name, held, one.alloc_resp or b""))
+        printed.append(structs.replace(one, device_ids=None if one.device_ids is None else by_node))
     registered = {resource: tuple(ids or ()) for resource, ids in (wire.data.registered_devices or {}).items()}
-    expected = checksum_of(_text(wire.data))
+    told = None if wire.data.pod_device_entries is None else printed
+    expected = checksum_of(go_text(structs.replace(wire.data, pod_device_entries=told)))
     return DeviceCheckpoint(tuple(entries), registered, checksum=wire.checksum, expected_checksum=expected)
 
 
@@ -521,24 +507,6 @@ def _node(key: str, source: str) -> int:
     if not _NODE.fullmatch(key):
         raise InputError.at(f"DeviceIDs in {source}", "ids of NUMA nodes", key)
     return int(key)
-
-
-def _text(data: _Data) -> str:
-    """Return the data as spew prints it."""
-    registered = map_text(data.registered_devices, list_text)
-    return (
-        "(checkpoint.checkpointData){PodDeviceEntries:([]checkpoint.PodDevicesEntry)"
-        f"{list_text(data.pod_device_entries, _entry_text)} RegisteredDevices:(map[string][]string){registered}}}"
-    )
-
-
-def _entry_text(entry: _Entry) -> str:
-    ids = None if entry.device_ids is None else {int(key): value for key, value in entry.device_ids.items()}
-    return (
-        f"{{PodUID:(string){entry.pod_uid} ContainerName:(string){entry.container_name} "
-        f"ResourceName:(string){entry.resource_name} DeviceIDs:(checkpoint.DevicesPerNUMA){map_text(ids, list_text)} "
-        f"AllocResp:([]uint8){list_text(entry.alloc_resp)}}}"
-    )
 
 
 _DAMAGED = "; alignup node check tells what a kubelet does about it"

@@ -22,17 +22,6 @@ from alignup.text.known_keys import unknown_keys
 if TYPE_CHECKING:
     from alignup.kubernetes.wire import ConfigurationWire, ReservedMemoryWire
 
-__all__ = [
-    "TOPOLOGY_POLICIES",
-    "TOPOLOGY_SCOPES",
-    "KubeletConfig",
-    "NodeReserve",
-    "ReservedMemory",
-    "check_fields",
-    "config_from_document",
-    "load_config",
-]
-
 TOPOLOGY_POLICIES: Final = ("none", "best-effort", "restricted", "single-numa-node")
 TOPOLOGY_SCOPES: Final = ("container", "pod")
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Final, NoReturn
-from xml.etree.ElementTree import Element, TreeBuilder
-from xml.parsers import expat
+from typing import Final
+from xml.etree.ElementTree import Element, ParseError, XMLParser, fromstring
 
 from alignup.errors import InputError
 from alignup.machine.bits import bit_numbers, union
@@ -69,7 +68,15 @@ def machine_from_hwloc_xml(data: bytes, where: str = "hwloc's XML") -> Machine:
     Raises:
         InputError: it is not well formed, declares entities, is not from hwloc, or describes no machine.
     """
-    return machine_of_topology(parse_xml(data, where), where)
+    # entities can multiply, in any encoding
+    if b"<!ENTITY" in data.replace(b"\0", b""):
+        raise InputError(f"entities of a document's own are not read at {where}")
+    # as hwloc writes, whatever the document says: Python's decoders fail in many ways
+    try:
+        root = fromstring(data, XMLParser(encoding="UTF-8"))  # noqa: S314  # see above
+    except ParseError as error:
+        raise InputError(f"XML is not well formed: {error} at {where}") from error
+    return machine_of_topology(root, where)
 
 
 def machine_of_topology(root: Element, where: str) -> Machine:
@@ -82,14 +89,16 @@ def machine_of_topology(root: Element, where: str) -> Machine:
     if root.tag not in {"topology", "root"} or top is None:
         raise InputError.at(where, "a topology with objects in it", root.tag)
     found = _Found()
-    _collect(top, 0, found)
+    _collect(top, 0, found, where)
     if not found.cpus:
         raise InputError(f"no objects of type PU at {where}")
     if found.cpus.bit_count() > CPU_COUNT_LIMIT:
         raise InputError(f"{found.cpus.bit_count()} CPUs are more than the {CPU_COUNT_LIMIT} supported at {where}")
     all_cpus = found.cpus
     found.cpus &= _allowed(top, "cpuset")
-    cores = make_cores(_core_groups(found), number_groups(found.packages), found.l3_groups)
+    groups = [core & found.cpus for core in found.cores]
+    alone = (1 << cpu for cpu in bit_numbers(found.cpus & ~union(groups)))  # in no core
+    cores = make_cores([*groups, *alone], number_groups(found.packages), found.l3_groups)
     if not found.nodes:
         found.nodes.append((0, found.cpus, top))
     in_document = [numa_id for numa_id, _, _ in found.nodes]
@@ -115,45 +124,10 @@ def _allowed(top: Element, kind: str) -> int:
     return _set(top.get(f"allowed_{kind}")) or -1
 
 
-def parse_xml(data: bytes, where: str) -> Element:
-    """Return the root element of a document; one that declares entities is refused, for they can multiply.
-
-    Raises:
-        InputError: the document is not well formed, or declares an entity.
-    """
-    # as hwloc writes, whatever the document says: Python's decoders fail in many ways
-    parser = expat.ParserCreate("UTF-8")
-    builder = TreeBuilder()
-    depth = 0
-
-    def refuse(*_: object) -> NoReturn:
-        raise InputError(f"entities of a document's own are not read at {where}")
-
-    def start(tag: str, attributes: dict[str, str]) -> None:
-        nonlocal depth
-        depth += 1
-        if depth > _MAX_DEPTH:
-            raise InputError(f"objects are nested more than {_MAX_DEPTH} levels deep at {where}")
-        builder.start(tag, attributes)
-
-    def end(tag: str) -> None:
-        nonlocal depth
-        depth -= 1
-        builder.end(tag)
-
-    parser.EntityDeclHandler = refuse
-    parser.StartElementHandler = start
-    parser.EndElementHandler = end
-    parser.CharacterDataHandler = builder.data
-    try:
-        parser.Parse(data, True)
-    except expat.ExpatError as error:
-        raise InputError(f"XML is not well formed: {error} at {where}") from error
-    return builder.close()
-
-
-def _collect(element: Element, near: int, found: _Found) -> None:
+def _collect(element: Element, near: int, found: _Found, where: str, depth: int = 1) -> None:
     """Sort an object and those in it by kind; `near` is the CPUs of the closest parent that has any."""
+    if depth > _MAX_DEPTH:
+        raise InputError(f"objects are nested more than {_MAX_DEPTH} levels deep at {where}")
     kind = element.get("type", "")
     cpus = _set(element.get("cpuset"))
     if kind == "PU":
@@ -169,7 +143,7 @@ def _collect(element: Element, near: int, found: _Found) -> None:
     elif element.get("pci_busid"):
         found.pci.append((element, near))
     for child in element.iterfind("object"):
-        _collect(child, cpus or near, found)
+        _collect(child, cpus or near, found, where, depth + 1)
 
 
 def _set(text: str | None) -> int:
@@ -186,12 +160,6 @@ def _number(text: str | None) -> int | None:
     if not text or len(text) > _MOST_DIGITS or not (text.isascii() and text.isdigit()):
         return None
     return int(text) if int(text) < (1 << 31) else None
-
-
-def _core_groups(found: _Found) -> list[int]:
-    """Return the CPUs of each core; a CPU in no core is one of its own."""
-    groups = [core & found.cpus for core in found.cores]
-    return groups + [1 << cpu for cpu in bit_numbers(found.cpus & ~union(groups))]
 
 
 def _owned_cpus(found: _Found) -> list[int]:

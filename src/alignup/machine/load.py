@@ -237,8 +237,7 @@ def with_usual_devices(loaded: LoadedMachine, resources: Iterable[str], *, is_he
     Devices that it comes with stay. On the machine at hand NVIDIA's driver is asked for its GPUs, if it answers; other
     devices, and those of other machines, are PCI devices. Those near nodes without CPUs count as near the closest with.
     """
-    from alignup.machine.device_inventory import near_cpu_nodes  # noqa: PLC0415  # seldom used
-    from alignup.machine.nvidia import GPU_RESOURCE  # noqa: PLC0415  # as above
+    from alignup.machine.nvidia import GPU_RESOURCE  # noqa: PLC0415  # seldom used
     from alignup.machine.pci_devices import devices_from_pci, usual_selectors  # noqa: PLC0415  # as above
 
     wanted = list(resources)
@@ -297,9 +296,7 @@ def _read_entry(name: str) -> LoadedMachine:
     import msgspec  # noqa: PLC0415  # slow to import, and not needed for the names
 
     with open(os.path.join(_FOLDER, name + _SUFFIX), "rb") as file:  # noqa: PTH118, PTH123  # see `_FOLDER`
-        data = msgspec.json.decode(file.read())
-    machine = machine_from_dict(data["machine"], f"{name}: machine")
-    return LoadedMachine(machine, pods=tuple(data.get("pods", ()))).completed(data, f"{name}: ")
+        return machine_with_devices_from_dict(msgspec.json.decode(file.read()), name)
 
 
 @cache

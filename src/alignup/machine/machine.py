@@ -346,22 +346,17 @@ class Machine(Record):
 
         A row of distances is indexed by node id; where ids have gaps, it is 255 (unreachable, to ACPI) there.
         """
-        described: dict[str, Any] = {
+        extras = {
+            "overlappingCpus": list(bit_numbers(self.overlapping_cpus)),
+            **json_fields(self, "isolated_cpus", "nohz_full_cpus"),
+            "unassignedCores": list(map(_known_fields, self.unassigned_cores)),
+        }
+        return {
             "numaNodes": [_numa_node_to_dict(node, self.numa_node_ids) for node in self.numa_nodes],
             "offlineCpus": list(self.offline_cpus),
-            "pciDevices": [
-                {key: value for key, value in json_fields(pci).items() if value is not None or key == "numaNode"}
-                for pci in self.pci_devices
-            ],
+            "pciDevices": [{**_known_fields(pci), "numaNode": pci.numa_node} for pci in self.pci_devices],
+            **{key: found for key, found in extras.items() if found},
         }
-        if self.overlapping_cpus:
-            described["overlappingCpus"] = list(bit_numbers(self.overlapping_cpus))
-        for key, cpus in (("isolatedCpus", self.isolated_cpus), ("nohzFullCpus", self.nohz_full_cpus)):
-            if cpus:
-                described[key] = list(cpus)
-        if self.unassigned_cores:
-            described["unassignedCores"] = list(map(_core_to_dict, self.unassigned_cores))
-        return described
 
 
 def check_node_count(count: int) -> None:
@@ -491,7 +486,7 @@ def _numa_node_to_dict(node: NumaNode, ids: tuple[int, ...]) -> dict[str, Any]:
         "id": node.id,
         "memory": node.memory,
         "hugepages": {pages.size: pages.count for pages in node.hugepages},
-        "cores": list(map(_core_to_dict, node.cores)),
+        "cores": list(map(_known_fields, node.cores)),
     }
     if node.distances:
         known = dict(zip(ids, node.distances, strict=True))
@@ -499,9 +494,9 @@ def _numa_node_to_dict(node: NumaNode, ids: tuple[int, ...]) -> dict[str, Any]:
     return described | ({"memoryKind": node.memory_kind} if node.memory_kind else {})
 
 
-def _core_to_dict(core: Core) -> dict[str, Any]:
-    fields = json_fields(core, "cpus", "socket", "l3", "uncore_cache")
-    return {key: value for key, value in fields.items() if value is not None}
+def _known_fields(one: Core | PciDevice) -> dict[str, Any]:
+    """Return the fields that its maker takes, but for those that are not known."""
+    return {key: value for key, value in json_fields(one, *one.__match_args__).items() if value is not None}
 
 
 def summary(machine: Machine) -> str:

@@ -6,14 +6,7 @@ import json
 
 import pytest
 
-from alignup.kubelet.checkpoints import (
-    checksum_of,
-    list_text,
-    map_text,
-    read_cpu_state,
-    read_device_checkpoint,
-    read_memory_state,
-)
+from alignup.kubelet.checkpoints import checksum_of, go_text, read_cpu_state, read_device_checkpoint, read_memory_state
 from alignup.kubelet.layout import CPU_STATE, DEVICE_CHECKPOINT, MEMORY_STATE, ArchiveFiles
 from kubelet_files import EXAMPLE
 
@@ -27,10 +20,10 @@ def test_fnv_1a_of_known_texts(text, expected):
 
 
 def test_maps_are_sorted_and_nil_is_told_apart():
-    assert map_text({10: "b", 9: "a"}) == "map[9:a 10:b]"
-    assert map_text({}) == "map[]"
-    assert map_text(None) == list_text(None) == "<nil>"
-    assert list_text([1, 2]) == "[1 2]"
+    assert go_text({10: "b", 9: "a"}) == "map[9:a 10:b]"
+    assert go_text({}) == "map[]"
+    assert go_text(None) == "<nil>"
+    assert go_text([1, 2]) == "[1 2]"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from alignup.errors import InputError
-from alignup.machine.hwloc_xml import machine_from_hwloc_xml, parse_xml
+from alignup.machine.hwloc_xml import machine_from_hwloc_xml
 from alignup.machine.machine import Core, HugePages, Machine, NumaNode, PciDevice
 
 HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n<!DOCTYPE topology SYSTEM "hwloc2.dtd">\n'
@@ -191,7 +191,7 @@ def test_entities_are_refused(encoding):
 
 def test_a_document_that_is_too_deep_is_refused():
     with pytest.raises(InputError, match="more than 200 levels"):
-        parse_xml(b"<a>" * 300, "file.xml")
+        machine_from_hwloc_xml(b"<topology>" + b"<object>" * 300 + b"</object>" * 300 + b"</topology>", "file.xml")
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ that makes no sense is None: not known. Lists and masks may end in a newline, a 
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 
 from alignup.errors import InputError
 from alignup.machine.bits import bit_numbers, bit_set, union
@@ -160,14 +161,9 @@ def distances(tree: KernelTree, ids: Sequence[int]) -> list[tuple[int, ...]]:
     the columns of one cannot be told from those of another.
     """
     online = list(bit_numbers(number_list(tree.read(f"{NODE_FOLDER}/online")) or 0))
-    rows: list[tuple[int, ...]] = []
-    for numa_id in ids:
-        row = number_row(tree.read(f"{NODE_FOLDER}/node{numa_id}/distance")) or []
-        chosen = _columns(row, ids, online)
-        if not chosen or 0 in chosen:
-            return []
-        rows.append(chosen)
-    return rows
+    found = (number_row(tree.read(f"{NODE_FOLDER}/node{numa_id}/distance")) or [] for numa_id in ids)
+    rows = [_columns(row, ids, online) for row in found]
+    return rows if all(row and 0 not in row for row in rows) else []
 
 
 def _columns(row: list[int], ids: Sequence[int], online: list[int]) -> tuple[int, ...]:
@@ -255,11 +251,8 @@ def cores(tree: KernelTree, online: int) -> list[int]:
     (package id, core id) does not identify a core, so it is not used. AMD's families 15h and 16h call the two
     cores of a module siblings: there, each CPU is a core.
     """
-
-    def core_of(cpu: int) -> int | None:
-        return cpu_set(tree, f"{CPU_FOLDER}/cpu{cpu}/topology", *_CORE)
-
-    found = [group for _, group in partition(online, core_of)]
+    by_first = partition(online, lambda cpu: cpu_set(tree, f"{CPU_FOLDER}/cpu{cpu}/topology", *_CORE))
+    found = [group for _, group in by_first]
     shared = next((group for group in found if group & (group - 1)), 0)
     return [1 << cpu for cpu in bit_numbers(online)] if shared and _are_modules(tree, shared) else found
 
@@ -459,12 +452,9 @@ _HEX: Final = re.compile(r"(?:0[xX])?([0-9a-fA-F]{1,16})")
 
 def number_list(text: str | None) -> int | None:
     """Return the bit set that a list such as `0-3,8` describes; an empty list is the empty set."""
-    if text is None:
-        return None
-    try:
-        return int(CPUSet.parse(text.strip(_INK)))
-    except InputError:
-        return None
+    with suppress(InputError):
+        return None if text is None else int(CPUSet.parse(text.strip(_INK)))
+    return None
 
 
 def number_mask(text: str | None) -> int | None:
