@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 from alignup.errors import ConfigError
 from alignup.explanations.explanation import Suggestion
 from alignup.explanations.manifests import quantity
-from alignup.kubernetes.feature_gates import OPTION_GATES
 from alignup.kubernetes.manifest import resized_pod
 from alignup.kubernetes.node_fit import requests_of
+from alignup.kubernetes.policy_options import OPTION_GATES
 from alignup.records import Record, json_fields, replace
 from alignup.topology_manager.admission import DEFERRED, Resize
 

@@ -13,8 +13,15 @@ from typing import TYPE_CHECKING, Any, Final
 from alignup.errors import InputError, system_errors
 from alignup.kubelet.layout import CONFIG, CONFIG_FOLDER, CONFIGS_ELSEWHERE, NodeFiles, read_file
 from alignup.kubernetes.config_documents import configuration_fields
-from alignup.kubernetes.feature_gates import ALL_OF, effective_gates
-from alignup.kubernetes.policy_options import CPU_FAMILY, DEFAULT_MAXIMUM, TOPOLOGY_FAMILY, option_stages, set_options
+from alignup.kubernetes.policy_options import (
+    ALL_OF,
+    CPU_FAMILY,
+    DEFAULT_MAXIMUM,
+    TOPOLOGY_FAMILY,
+    effective_gates,
+    option_stages,
+    set_options,
+)
 from alignup.kubernetes.versions import release_of
 from alignup.records import Record
 

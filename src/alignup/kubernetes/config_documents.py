@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 
 from alignup.errors import InputError, errors_in, warn
 from alignup.kubernetes.kubelet_flags import KubeletFlags, read_flags, words_in_text
-from alignup.kubernetes.versions import known_fields, read_table
+from alignup.kubernetes.versions import known_names, read_table
 from alignup.records import Record, field
 from alignup.text.counting import some_of
 from alignup.text.documents import TEXT_LIMIT, read_documents
@@ -143,7 +143,7 @@ def _read_document(document: Mapping[str, Any], name: str, found: _Found, depth:
             found.passed_over += [repr(key) for key in document if key != wrapper[1:] and isinstance(key, str)]
     elif kind:
         found.passed_over.append(called)
-    elif known_fields(_KIND) & document.keys():
+    elif known_names(_KIND) & document.keys():
         found.fields.append((name or f"a {_KIND}{f' at {index + 1}' if index else ''}", document))
     else:
         found.passed_over.append(_strange(document))
@@ -161,7 +161,7 @@ def _strange(document: Mapping[str, Any]) -> str:
     """Return in words what a document without any field that is known is."""
     if not document:
         return "a mapping with nothing in it"
-    meant = next((nearest for _, nearest in unknown_keys(document, known_fields(_KIND)) if nearest), "")
+    meant = next((nearest for _, nearest in unknown_keys(document, known_names(_KIND)) if nearest), "")
     hint = f" (did you mean {meant}?)" if meant else ""
     return f"a mapping of {some_of(list(map(repr, document)))}, none of which is a field of it{hint}"
 
@@ -186,7 +186,7 @@ def _take_document(value: Any, _: str, found: _Found, depth: int) -> None:
 
 def _take_fields(value: Any, name: str, found: _Found, _: int) -> None:
     """Take the fields of a KubeletConfiguration, if there are any."""
-    if isinstance(value, Mapping) and (value.get("kind") == _KIND or known_fields(_KIND) & value.keys()):
+    if isinstance(value, Mapping) and (value.get("kind") == _KIND or known_names(_KIND) & value.keys()):
         found.fields.append((name, value))
 
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import ConfigError, InputError, errors_in, warn
 from alignup.kubernetes import policy_options
-from alignup.kubernetes.feature_gates import effective_gates, gate_complaints
 from alignup.kubernetes.pod import is_pinned_memory
+from alignup.kubernetes.policy_options import effective_gates, gate_complaints
 from alignup.kubernetes.quantity import in_units, parse_quantity, whole_units
-from alignup.kubernetes.versions import NEWEST, KubeletVersion, VersionProfile, known_fields, parse_version, profile_of
+from alignup.kubernetes.versions import NEWEST, KubeletVersion, VersionProfile, known_names, parse_version, profile_of
 from alignup.machine.cpuset import CPUSet
 from alignup.records import Record, field, replace
 from alignup.text.known_keys import unknown_keys
@@ -354,7 +354,7 @@ def check_fields(names: Iterable[object], known: Iterable[str], source: str = ""
     """
     spelt = {name.casefold(): name for name in known}
     where = f" in {source}" if source else ""
-    for name, nearest in unknown_keys(names, known_fields("KubeletConfiguration")):
+    for name, nearest in unknown_keys(names, known_names("KubeletConfiguration")):
         meant = spelt.get(name.replace("_", "").casefold()) if "_" in name else None
         if meant:
             raise InputError.at("the configuration", f"the field {meant}, as in a KubeletConfiguration", name)

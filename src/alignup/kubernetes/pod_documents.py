@@ -14,7 +14,7 @@ from typing import Any, Final
 from alignup.errors import InputError, errors_in, warn
 from alignup.kubernetes.manifest import WORKLOADS, read_pod
 from alignup.kubernetes.pod import POLICIES, Pod, QOSClass
-from alignup.kubernetes.versions import known_fields
+from alignup.kubernetes.versions import known_names
 from alignup.records import Record, field, replace
 from alignup.text.counting import counted, some_of
 from alignup.text.documents import read_documents
@@ -32,14 +32,6 @@ _COUNTS: Final = ("replicas", "parallelism", "completions")
 _WITHOUT_TEMPLATES: Final = frozenset({"CustomResourceDefinition", "Event"})
 _QOS_CLASSES: Final = frozenset(map(str, QOSClass))
 _ENDED: Final = ("Succeeded", "Failed")
-# The reasons of a kubelet that does not admit a pod, beside OutOf and a resource.
-_REJECTIONS: Final = frozenset(
-    """
-    InitContainersRestartPolicyForbidden InvalidNodeInfo NodeAffinity NodeName NodePorts PodFeatureUnsupported
-    PodLevelResourcesNotSupported PodOSNotSupported PodOSSelectorNodeLabelDoesNotMatch SMTAlignmentError
-    TopologyAffinityError UnexpectedAdmissionError
-    """.split()  # noqa: SIM905  # so many names read better without quotes
-)
 
 
 class PodDocument(Record):
@@ -85,7 +77,7 @@ class PodDocument(Record):
 
 def is_rejected(phase: str, reason: str) -> bool:
     """Return whether a pod of this status is one that its kubelet did not admit."""
-    return phase == "Failed" and (reason in _REJECTIONS or reason.startswith("OutOf"))
+    return phase == "Failed" and (reason in known_names("rejections") or reason.startswith("OutOf"))
 
 
 class _Template(Record):
@@ -334,7 +326,7 @@ def _warn_of_keys(manifest: Mapping[str, Any], place: str, whose: str) -> None:
                 places.append((where, container, "container"))
                 places.append((f"{where}.resources", _mapping(container, "resources"), "resources"))
     for where, mapping, kind in places:
-        for key, meant in unknown_keys(mapping, known_fields(kind)):
+        for key, meant in unknown_keys(mapping, known_names(kind)):
             hint = f"; {meant!r} is meant" if meant else ""
             warn(f"{whose}: the key {_at(where, key)} is unknown and ignored{hint}")
 

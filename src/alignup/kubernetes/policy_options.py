@@ -1,18 +1,21 @@
-"""Knows the options of the CPU manager's and the Topology Manager's policies: stages by release, and values.
+"""Knows which feature gates of a kubelet are on, and which options of policies it takes: stages by release, and values.
 
-Options that a kubelet of some release does not know or has not enabled are refused in its words; values are read as
-strings in Go are.
+A kubelet does not start with a gate that its release does not know, with another value for a locked one, or with a
+gate on whose needs are off; nor with an option that it does not know or has not enabled. What each release knows is in
+`alignup.kubernetes.versions`; refusals are in the kubelet's words, and values are read as strings in Go are.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, Final
 
 from alignup.errors import ConfigError, InputError, one_line
-from alignup.kubernetes.versions import KNOWN_VERSIONS, NEWEST, KubeletVersion, release_of
+from alignup.kubernetes.versions import KNOWN_VERSIONS, NEWEST, GateStage, KubeletVersion, known_names, release_of
 from alignup.records import Record
+from alignup.text.known_keys import unknown_keys
 
 
 class OptionFamily(Record):
@@ -131,17 +134,17 @@ CPU_OPTIONS: Final = tuple(name.replace("_", "-") for name in CpuOptions.__recor
 TOPOLOGY_OPTIONS: Final = tuple(name.replace("_", "-") for name in TopologyOptions.__record_fields__)
 
 
-def parse_topology_options(options: Mapping[str, Any], where: str = "topologyManagerPolicyOptions") -> TopologyOptions:
+def parse_topology_options(options: Mapping[str, Any]) -> TopologyOptions:
     """Return the options of a Topology Manager policy.
 
     Args:
         options: names and values as in a KubeletConfiguration; values are strings.
-        where: the place that an error names.
 
     Raises:
         InputError: a value is not a string.
         ConfigError: an option is not known, or its value is not one that it takes.
     """
+    where = "topologyManagerPolicyOptions"
     _check_options(options, TOPOLOGY_OPTIONS, where)
     maximum = options.get("max-allowable-numa-nodes", str(DEFAULT_MAXIMUM))
     if not re.fullmatch("[+-]?[0-9]{1,18}", maximum) or int(maximum) < DEFAULT_MAXIMUM:
@@ -150,17 +153,17 @@ def parse_topology_options(options: Mapping[str, Any], where: str = "topologyMan
     return TopologyOptions(_flag(options, "prefer-closest-numa-nodes", where), int(maximum))
 
 
-def parse_cpu_options(options: Mapping[str, Any], where: str = "cpuManagerPolicyOptions") -> CpuOptions:
+def parse_cpu_options(options: Mapping[str, Any]) -> CpuOptions:
     """Return the options of the CPU manager's static policy.
 
     Args:
         options: names and values as in a KubeletConfiguration; values are strings.
-        where: the place that an error names.
 
     Raises:
         InputError: a value is not a string.
         ConfigError: an option is not known, its value is not one that it takes, or two exclude each other.
     """
+    where = "cpuManagerPolicyOptions"
     _check_options(options, CPU_OPTIONS, where)
     flags = {name: _flag(options, name, where) for name in CPU_OPTIONS}
     for one, other in _EXCLUSIVE:
@@ -194,3 +197,88 @@ def set_options(options: TopologyOptions | CpuOptions) -> dict[str, str]:
         for name in options.__match_args__
         if (value := getattr(options, name)) != getattr(default, name)
     }
+
+
+# The gates of policy options that are not yet stable.
+OPTION_GATES: Final = tuple(one.gate_of(stage) for one in (CPU_FAMILY, TOPOLOGY_FAMILY) for stage in ("alpha", "beta"))
+
+# The gates that set all gates of a stage, with that stage.
+ALL_OF: Final = {"AllAlpha": "alpha", "AllBeta": "beta"}
+
+
+def effective_gates(
+    given: Mapping[str, bool] | None, version: KubeletVersion, *, option_gates_on: bool = False
+) -> dict[str, bool]:
+    """Return which of the managers' gates are on; those that the release does not know are missing.
+
+    Args:
+        given: the gates that a configuration sets; None: none.
+        version: the release.
+        option_gates_on: where nothing is given, let `OPTION_GATES` be on.
+
+    Raises:
+        ConfigError: a gate is locked, or not known to this release; the kubelet's words.
+    """
+    on = _all_gates(given or {}, _manager_gates(version))
+    if given is None:
+        return on | dict.fromkeys(OPTION_GATES, True) if option_gates_on else on
+    for complaint in _complaints({name: given[name] for name in known_names("managerGates") if name in given}, version):
+        raise ConfigError(complaint)
+    return on
+
+
+def gate_is_on(name: str, given: Mapping[str, bool], version: KubeletVersion) -> bool:
+    """Return whether any gate is on, of a configuration that sets these gates; off where the release lacks it."""
+    return _all_gates(given, release_of(version).gates).get(name, False)
+
+
+def gate_complaints(given: Mapping[str, bool], version: KubeletVersion) -> Iterator[str]:
+    """Yield a sentence for each reason beside the managers' own gates for which a kubelet refuses some gates.
+
+    Args:
+        given: the gates that a configuration sets.
+        version: the kubelet's release.
+    """
+    release = release_of(version)
+    yield from _complaints(
+        {name: value for name, value in given.items() if name not in known_names("managerGates")}, version
+    )
+    on = _all_gates(given, release.gates)
+    for name, needed in sorted(release.needs.items()):
+        off = [one for one in needed if not on.get(one)]
+        if on.get(name) and off:
+            yield (
+                f"{name} is enabled, but depends on features that are disabled: [{' '.join(off)}] "
+                f"(featureGates of kubelet {version})"
+            )
+
+
+@cache
+def _manager_gates(version: KubeletVersion) -> Mapping[str, GateStage]:
+    """Return those of the managers' gates that a release knows."""
+    known = release_of(version).gates
+    return {name: known[name] for name in known_names("managerGates") if name in known}
+
+
+def _complaints(given: Mapping[str, bool], version: KubeletVersion) -> Iterator[str]:
+    """Yield a sentence, in a kubelet's words, for each gate that its release does not know or has locked."""
+    known = release_of(version).gates
+    for name, close in unknown_keys(sorted(given), (*known, *ALL_OF)):
+        hint = f"; {close} is one" if close and name not in known_names("managerGates") else ""
+        yield f"unrecognized feature gate: {name} (featureGates of kubelet {version}){hint}"
+    for name in sorted(given.keys() & known.keys()):
+        stage = known[name]
+        if stage.is_locked and given[name] != stage.is_on:
+            yield (
+                f"cannot set feature gate {name} to {str(given[name]).lower()}, feature is locked to "
+                f"{str(stage.is_on).lower()} (featureGates of kubelet {version})"
+            )
+
+
+def _all_gates(given: Mapping[str, bool], known: Mapping[str, GateStage]) -> dict[str, bool]:
+    """Return which gates are on, of all that the release knows."""
+    on = {name: stage.is_on for name, stage in known.items()}
+    for name, maturity in ALL_OF.items():
+        if name in given:
+            on.update({gate: given[name] for gate, stage in known.items() if stage.maturity == maturity})
+    return on | {name: value for name, value in given.items() if name in known}

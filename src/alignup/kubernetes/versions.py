@@ -1,15 +1,15 @@
 """Knows the releases of the kubelet: what each decides otherwise, its feature gates, policy options and checkpoints.
 
 Each minor release is a file of `releases`; what the names of rules there mean is in `docs/versions.md`. Providers ask a
-`VersionProfile` for a rule by its name, and compare no versions. `alignup.kubernetes.feature_gates` decides what gates
-are on, `alignup.kubernetes.policy_options` which options a kubelet accepts.
+`VersionProfile` for a rule by its name, and compare no versions. `alignup.kubernetes.policy_options` decides what gates
+are on, and which options a kubelet accepts.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import KeysView, Mapping
 from enum import Enum
 from functools import cache
 from typing import Any, Final, NamedTuple
@@ -91,9 +91,15 @@ def release_of(version: KubeletVersion) -> Release:
 
 
 @cache
-def known_fields(kind: str) -> frozenset[str]:
-    """Return the fields of a `KubeletConfiguration` (v1beta1), a `Pod`, its `spec`, a `container`, or `resources`."""
-    return frozenset(read_table("known_fields")[kind])
+def known_names(kind: str) -> KeysView[str]:
+    """Return names that Kubernetes knows, in an order that stays.
+
+    Args:
+        kind: of the fields of a `KubeletConfiguration` (v1beta1), a `Pod`, its `spec`, a `container` or `resources`;
+            `managerGates`, the feature gates that concern the resource managers (others change no decision here); or
+            `rejections`, the reasons of a kubelet that does not admit a pod, beside OutOf and a resource.
+    """
+    return dict.fromkeys(read_table("known_names")[kind]).keys()
 
 
 @cache

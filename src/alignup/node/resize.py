@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from alignup.errors import InputError
-from alignup.kubernetes.feature_gates import gate_is_on
 from alignup.kubernetes.manifest import resized_pod
 from alignup.kubernetes.node_fit import NodeObject, requests_of
 from alignup.kubernetes.pod import Pod, QOSClass
+from alignup.kubernetes.policy_options import gate_is_on
 from alignup.kubernetes.versions import release_of
 from alignup.topology_manager.admission import ALLOCATED, DEFERRED, ContainerAllocation, Resize
 from alignup.topology_manager.scope import TOPOLOGY_AFFINITY_MESSAGE, Refusal

@@ -20,7 +20,7 @@ from alignup.errors import AlignupWarning, InputError
 from alignup.kubernetes.config_documents import configuration_fields
 from alignup.kubernetes.kubelet_config import load_config
 from alignup.kubernetes.kubelet_flags import read_flags
-from alignup.kubernetes.versions import known_fields, read_table
+from alignup.kubernetes.versions import known_names, read_table
 
 FORMATS = Path(__file__).parents[2] / "reports" / "k8s" / "00-formats"
 ALIGNED = {"cpuManagerPolicy": "static", "topologyManagerPolicy": "single-numa-node", "reservedSystemCPUs": "0"}
@@ -441,7 +441,7 @@ VALUES = {
 def test_every_flag_of_the_table_sets_a_field_that_a_kubelet_has(flag, told):
     fields = read_flags([f"--{flag}={VALUES[told['form']]}"]).fields
 
-    assert fields.keys() == {told["field"]} <= known_fields("KubeletConfiguration")
+    assert fields.keys() == {told["field"]} <= known_names("KubeletConfiguration")
     assert all(fields.values())
 
 

@@ -1,13 +1,13 @@
-"""Behaviour of `alignup.kubernetes.feature_gates`."""
+"""Behaviour of `alignup.kubernetes.policy_options`."""
 
 from __future__ import annotations
 
 import pytest
 
 from alignup.errors import ConfigError
-from alignup.kubernetes.feature_gates import MANAGER_GATES, OPTION_GATES, effective_gates
 from alignup.kubernetes.kubelet_config import KubeletConfig
-from alignup.kubernetes.versions import KubeletVersion, release_of
+from alignup.kubernetes.policy_options import OPTION_GATES, effective_gates
+from alignup.kubernetes.versions import KubeletVersion, known_names, release_of
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_other_gates_are_taken(minor, gate, value):
     version = KubeletVersion(minor)
     gates = effective_gates({gate: value}, version)
     assert gates.get(gate, value) is value
-    assert (gate in gates) is (gate in MANAGER_GATES and gate in release_of(version).gates)
+    assert (gate in gates) is (gate in known_names("managerGates") and gate in release_of(version).gates)
 
 
 def test_missing_gates_are_the_defaults_or_let_options_pass():

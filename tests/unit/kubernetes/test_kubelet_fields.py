@@ -8,7 +8,7 @@ import pytest
 
 from alignup.errors import AlignupWarning, InputError
 from alignup.kubernetes.kubelet_config import KubeletConfig, load_config
-from alignup.kubernetes.versions import known_fields
+from alignup.kubernetes.versions import known_names
 
 
 @pytest.mark.parametrize("name", ["topologyManagerPolciy", "topologyPolicy", "topology-manager-policy"])
@@ -46,7 +46,7 @@ def test_an_attribute_is_no_field(name: str, field: str) -> None:
 def test_a_whole_configuration_is_taken_without_a_word() -> None:
     """Fields that do not matter here are ignored."""
     special = {"kind", "featureGates", "kubeReserved", "systemReserved", "reservedMemory"}
-    others = known_fields("KubeletConfiguration") - special
+    others = known_names("KubeletConfiguration") - special
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         KubeletConfig.from_dict(dict.fromkeys(others))

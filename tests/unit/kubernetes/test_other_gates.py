@@ -1,12 +1,12 @@
-"""Behaviour of `alignup.kubernetes.feature_gates`, and of configurations that set such gates."""
+"""Behaviour of `alignup.kubernetes.policy_options`, and of configurations that set such gates."""
 
 from __future__ import annotations
 
 import pytest
 
 from alignup.errors import AlignupWarning, ConfigError
-from alignup.kubernetes.feature_gates import gate_complaints
 from alignup.kubernetes.kubelet_config import KubeletConfig, load_config
+from alignup.kubernetes.policy_options import gate_complaints
 from alignup.kubernetes.versions import KNOWN_VERSIONS, KubeletVersion, release_of
 
 COUNTS = {29: 160, 30: 167, 31: 165, 32: 177, 33: 189, 34: 206, 35: 216, 36: 240, 37: 252}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from alignup.errors import AlignupWarning, InputError
-from alignup.kubernetes.feature_gates import MANAGER_GATES, effective_gates
+from alignup.kubernetes.policy_options import effective_gates
 from alignup.kubernetes.versions import (
     KNOWN_VERSIONS,
     NEWEST,
@@ -17,6 +17,7 @@ from alignup.kubernetes.versions import (
     PodReading,
     StatusRequests,
     VersionProfile,
+    known_names,
     parse_version,
     parse_versions,
     profile_of,
@@ -140,4 +141,4 @@ def test_the_page_lists_every_option_with_its_stages():
 
 
 def test_the_page_lists_every_gate():
-    assert rows_of(PAGE).keys() >= set(MANAGER_GATES)
+    assert rows_of(PAGE).keys() >= known_names("managerGates")
