@@ -115,18 +115,17 @@ def row_of_amounts(amounts: NodeAmounts, profile: VersionProfile = _NEWEST_PROFI
         memory = MemoryLedger.from_counts(
             _counted_memory(there, profile.memory_groups_checked), {kind: known[2] for kind, known in pinned.items()}
         )
+    devices = {
+        name: DeviceLedger.from_counts(_counted_devices(totals, profile.device_hints_over_all_nodes), list(available))
+        for name, (_, totals, available) in amounts.devices.items()
+    }
     return Row(
         numa_nodes=amounts.numa_nodes,
         policy=TOPOLOGY_POLICIES.index(amounts.policy),
         pod_scope=amounts.scope == "pod",
         cpu=cpu,
         memory=memory,
-        devices={
-            resource: DeviceLedger.from_counts(
-                _counted_devices(totals, profile.device_hints_over_all_nodes), list(available)
-            )
-            for resource, (_, totals, available) in amounts.devices.items()
-        },
+        devices=devices,
         distances=None if amounts.distances is None else _shared_distances(amounts.distances),
         upper_bound=True,
     )
@@ -221,14 +220,8 @@ class Evaluation(Record, eq=False):
     @classmethod
     def empty(cls, count: int) -> Evaluation:
         """Return an answer of so many nodes that says no everywhere."""
-        return cls(
-            admitted=np.zeros(count, np.bool_),
-            reason=np.zeros(count, np.uint8),
-            affinity=np.zeros(count, np.uint64),
-            preferred=np.zeros(count, np.bool_),
-            score=np.full(count, -np.inf),
-            exact=np.ones(count, np.bool_),
-        )
+        no, yes = np.zeros((2, count), np.bool_), np.ones(count, np.bool_)
+        return cls(no[0], np.zeros(count, np.uint8), np.zeros(count, np.uint64), no[1], np.full(count, -np.inf), yes)
 
     def __len__(self) -> int:
         return len(self.admitted)

@@ -187,12 +187,9 @@ def fewest_victims(node: Node, pod: Pod, candidates: Sequence[Pod], rules: Rules
         return []
     if not admits(without(node, candidates), pod):
         return None
-    sets = [
-        found
-        for size in range(1, min(MOST_PROVEN, len(candidates)) + 1)
-        if comb(len(candidates), size) <= _MOST_SETS
-        for found in combinations(candidates, size)
-    ]
+    few = range(1, min(MOST_PROVEN, len(candidates)) + 1)
+    sizes = [size for size in few if comb(len(candidates), size) <= _MOST_SETS]
+    sets = [found for size in sizes for found in combinations(candidates, size)]
     for some in sorted(sets, key=rules.loss):
         if admits(without(node, some), pod):
             return list(some)

@@ -112,13 +112,10 @@ class NodeReader:
             loaded = machine_with_devices_from_dict(given)
             self._parts[key] = loaded, KubeletConfig.from_dict(loaded.kubelet, version=version, reading=wire.reading)
         loaded, config = self._parts[key]
+        labels = {**(wire.labels or (known.labels if known else {})), **(labels or {})}
+        plugins, exclusive = plugins_of(loaded.preferred_sets), wire.single_numa_node_exclusive
         node = Node(
-            loaded.machine,
-            config,
-            loaded.devices,
-            plugins_of(loaded.preferred_sets),
-            labels={**(wire.labels or (known.labels if known else {})), **(labels or {})},
-            single_numa_node_exclusive=wire.single_numa_node_exclusive,
+            loaded.machine, config, loaded.devices, plugins, labels=labels, single_numa_node_exclusive=exclusive
         )
         if wire.resources is not None:
             node.know_claims(wire.resources, name=wire.name, dra_hints=wire.dra_hints)

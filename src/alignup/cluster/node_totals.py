@@ -161,11 +161,8 @@ def demand_key(pod: Pod) -> object:
 
 def _counted(amounts: Mapping[str, int]) -> dict[str, int]:
     """Return the amounts of CPUs, memory and devices; nodes are not described with disks."""
-    return {
-        name: amount
-        for name, amount in amounts.items()
-        if name == "cpu" or is_pinned_memory(name) or (is_device(name) and name != "pods")
-    }
+    counted = [name for name in amounts if is_pinned_memory(name) or name == "cpu" or is_device(name)]
+    return {name: amounts[name] for name in counted if name != "pods"}
 
 
 _MILLI: Final = 1000

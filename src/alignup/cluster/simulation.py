@@ -126,14 +126,8 @@ def _admitted_pod(wire: _Manifest, templates: dict[bytes, Pod]) -> Pod:
     names = [metadata.get("uid"), metadata.get("name"), metadata.get("namespace", "default")]
     if template is not None and all(isinstance(one, str) and one for one in names):
         return template.renamed(uid=str(names[0]), name=str(names[1]), namespace=str(names[2]))
-    templates[key] = read_pod(
-        {
-            "apiVersion": wire.api_version,
-            "kind": wire.kind,
-            "metadata": metadata,
-            "spec": decode_json(bytes(wire.spec), "JSON", "admit.spec"),
-        }
-    )
+    spec: object = decode_json(bytes(wire.spec), "JSON", "admit.spec")
+    templates[key] = read_pod({"apiVersion": wire.api_version, "kind": wire.kind, "metadata": metadata, "spec": spec})
     return templates[key]
 
 
@@ -183,12 +177,8 @@ def _template(cluster: Cluster, part: float) -> list[Pod]:
 
 def _synthetic_pod(cpus: int, gibibytes: int, devices: dict[str, int]) -> Pod:
     limits = {"cpu": str(cpus), "memory": f"{gibibytes}Gi", **{name: str(count) for name, count in devices.items()}}
-    return read_pod(
-        {
-            "metadata": {"name": "synthetic", "uid": "synthetic"},
-            "spec": {"containers": [{"name": "main", "image": "none", "resources": {"limits": limits}}]},
-        }
-    )
+    container = {"name": "main", "image": "none", "resources": {"limits": limits}}
+    return read_pod({"metadata": {"name": "synthetic", "uid": "synthetic"}, "spec": {"containers": [container]}})
 
 
 _PLACED: Final = "placed"
@@ -251,14 +241,12 @@ class Report(Record):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON can hold it."""
+        causes = sorted(self.causes.items(), key=lambda one: (-one[1], one[0]))
         return {
             **json_fields(self, "arrivals", "placed", "no_room", "no_alignment", "refused"),
             **({} if self.misaligned is None else {"misaligned": self.misaligned}),
             "refusals": dict(self.refusals),
-            "causes": [
-                {"reason": reason, "cause": cause, "count": count}
-                for (reason, cause), count in sorted(self.causes.items(), key=lambda one: (-one[1], one[0]))
-            ],
+            "causes": [{"reason": reason, "cause": cause, "count": count} for (reason, cause), count in causes],
             "utilisation": _rounded(self.utilisation),
             "peak": _rounded(self.peak),
             "stranded": _rounded(self.stranded),
@@ -384,11 +372,7 @@ class Simulation:
         mean = sum(waited) / max(1, counts["arrivals"])
         waiting = Waiting(mean, max(waited, default=0.0), len(self._waiting), counts["evictions"])
         return Report(
-            arrivals=counts["arrivals"],
-            placed=counts[_PLACED],
-            no_room=counts["no room"],
-            no_alignment=counts["no alignment"],
-            refused=counts[_REFUSED],
+            **{name: counts[name] for name in ("arrivals", _PLACED, "no_room", "no_alignment", _REFUSED)},
             refusals=dict(sorted(self._refusals.items())),
             utilisation=totals.by_name(meter.mean),
             peak=totals.by_name(meter.peak),
@@ -486,7 +470,7 @@ class Simulation:
             tried += 1
         if tried:
             return _REFUSED
-        return "no alignment" if demand.fits.any() else "no room"
+        return "no_alignment" if demand.fits.any() else "no_room"
 
     def _try(self, pod: Pod, index: int, demand: Demand) -> bool:
         """Let a node admit the pod."""
@@ -567,14 +551,10 @@ class Candidates:
                 self._demands.clear()
                 self._changes.clear()
             count = len(self._cluster)
-            demand = self._demands[key] = Demand(
-                pod.renamed(uid=f"{pod.uid}/asked"),  # nodes that are asked themselves may have the pod by then
-                self._totals.request(pod),
-                np.zeros(count, np.bool_),
-                np.full(count, -np.inf),
-                self._cluster.job(pod),
-                Evaluation.empty(count),
-            )
+            fits, scores, answer = np.zeros(count, np.bool_), np.full(count, -np.inf), Evaluation.empty(count)
+            asked = pod.renamed(uid=f"{pod.uid}/asked")  # nodes that are asked themselves may have the pod by then
+            demand = Demand(asked, self._totals.request(pod), fits, scores, self._cluster.job(pod), answer)
+            self._demands[key] = demand
             self._look_at(demand, None)
         elif demand.seen < len(self._changes):
             self._look_at(demand, self._changed_since(demand.seen))

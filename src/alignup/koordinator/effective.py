@@ -164,12 +164,7 @@ def _listed(values: Iterable[str]) -> str:
 
 
 # Koordinator's names of the policies, and the kubelet's.
-KUBELET_NAMES: Final = {
-    "": "none",
-    SINGLE_NUMA_NODE: "single-numa-node",
-    RESTRICTED: "restricted",
-    BEST_EFFORT: "best-effort",
-}
+KUBELET_NAMES: Final = dict(zip(POLICIES, ("none", "single-numa-node", "restricted", "best-effort"), strict=True))
 
 # The annotations that may carry a pod's policy; the first that is present counts alone, the scheduler's own first.
 ANNOTATIONS: Final = (NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC)

@@ -121,14 +121,9 @@ def _reachable(lists: HintLists, all_nodes: int) -> set[int]:
 
 def _with(hint: ScoredHint, block: _Block, size: int) -> _Block:
     """Return a block behind one more hint: its score if it is the result, unsatisfied where it falls short."""
-    falls_short = hint.unsatisfied or (hint.mask is not None and hint.mask.bit_count() > size)
+    short = hint.unsatisfied or (hint.mask is not None and hint.mask.bit_count() > size)
     gain = hint.score if block[0][0] == hint.mask else 0  # then nothing else is reached behind it
-    return tuple(
-        [
-            (mask, score + gain, (best, height + gain, unsatisfied or falls_short))
-            for mask, score, (best, height, unsatisfied) in block
-        ]
-    )
+    return tuple([(mask, score + gain, (best, top + gain, short or was)) for mask, score, (best, top, was) in block])
 
 
 def _apply(block: _Block, best: _Outcome) -> _Outcome:
@@ -204,10 +199,8 @@ def merge(
 
 def _best_single(lists: Sequence[Sequence[ScoredHint]], all_nodes: int, violates: Callable[[int], bool]) -> ScoredHint:
     """Return the best hint when every resource must come from one node."""
-    narrow = [
-        [hint for hint in hints if hint.preferred and (hint.mask is None or hint.mask.bit_count() == 1)]
-        for hints in lists
-    ]
+    single = [[hint for hint in hints if hint.mask is None or hint.mask.bit_count() == 1] for hints in lists]
+    narrow = [[hint for hint in hints if hint.preferred] for hints in single]
     best = best_in_order(narrow, all_nodes, violates)
     # a mask of all nodes binds to none: the machine has one node, or no resource has a preference
     return ScoredHint(None, best.preferred) if best.mask == all_nodes else best

@@ -347,13 +347,8 @@ def permitted(hints: HintList | Sequence[TopologyHint], avoidance: Avoidance) ->
     total = packed.total()
     # a description is sampled narrowest first, and has a hint of one node for each NUMA node at most
     narrow = packed.hints() if total is not None and total <= _MOST_LISTED else packed.sample(_MOST_LISTED)
-    return HintList(
-        [
-            hint
-            for hint in narrow
-            if hint.affinity is None or (hint.affinity.count() == 1 and avoidance.allows(int(hint.affinity)))
-        ]
-    )
+    left = [one for one in narrow if one.affinity is None or one.affinity.count() == 1]
+    return HintList([one for one in left if one.affinity is None or avoidance.allows(int(one.affinity))])
 
 
 def pod_occupancy(policy: str, containers: Iterable[tuple[int, TopologyHint | None]], all_nodes: int) -> Occupancy:

@@ -324,13 +324,8 @@ class _Alignment(Record):
         """Return why a pod must not have these NUMA nodes, with the pods that hold them."""
         single = not self.exclusivity.single
         ids = self.node.numa_ids or range(self.node.numa_nodes)
-        return exclusivity_sentence(
-            {
-                name: holding_words(held, ids, single=single)
-                for name, held in self.node.holders.items()
-                if mask & (held.single if single else held.multi)
-            }
-        )
+        there = [one for one in self.node.holders.items() if mask & (one[1].single if single else one[1].multi)]
+        return exclusivity_sentence({name: holding_words(held, ids, single=single) for name, held in there})
 
 
 # Every set of NUMA nodes is looked at, in the order of the definition. More would take too long.

@@ -165,13 +165,9 @@ def _owner(files: NodeFiles, path: str) -> Iterator[Finding]:
 
 def _missing(records: NodeRecords, config: KubeletConfig, there: Collection[str]) -> Iterator[Finding]:
     """Yield the files that should be there."""
-    wanted = {
-        "cpu": config.cpu_manager_policy == "static",
-        "memory": config.memory_manager_policy == "Static",
-        # without a device plugin there is none
-        "device": bool(records.allocatable and records.allocatable.devices),
-    }
-    gone = [name for name, is_wanted in wanted.items() if is_wanted and _FILES[name] not in there]
+    has_devices = bool(records.allocatable and records.allocatable.devices)  # without a plugin there is no file of them
+    wanted = config.cpu_manager_policy == "static", config.memory_manager_policy == "Static", has_devices
+    gone = [name for name, is_wanted in zip(_FILES, wanted, strict=True) if is_wanted and _FILES[name] not in there]
     if gone and not there:
         folder = records.files.place(CPU_STATE).removesuffix("/cpu_manager_state")
         yield finding("no-state", "the kubelet's folder has no state file", file=folder)
@@ -253,10 +249,8 @@ def _endless(state: CpuState, config: KubeletConfig, machine: Machine, reserved:
     if "distribution_never_ends" not in release_of(config.version).faults:
         return
     topology, free = cpu_topology(machine), int(state.shared) & ~int(reserved)
-    together, one_socket = (
-        topology.cpus_per_core,
-        options.align_by_socket and config.profile.distribution_prefers_one_socket,
-    )
+    together = topology.cpus_per_core
+    one_socket = options.align_by_socket and config.profile.distribution_prefers_one_socket
     for count in range(together, free.bit_count() + 1, together):
         if never_ends(topology, free, count, together, in_one_socket=one_socket):
             yield finding(
@@ -271,11 +265,9 @@ def _overlaps(state: CpuState) -> Iterator[Finding]:
         for name, cpus in containers.items():
             both = CPUSet(cpus & state.shared)
             if both:
-                yield finding(
-                    "cpu-overlap",
-                    f"CPUs {both} of container {name} of pod {uid} are in the shared pool too",
-                    f'pod: {uid}, container: {name} cpuset: "{cpus}" overlaps with default cpuset "{state.shared}"',
-                )
+                text = f"CPUs {both} of container {name} of pod {uid} are in the shared pool too"
+                told = f'pod: {uid}, container: {name} cpuset: "{cpus}" overlaps with default cpuset "{state.shared}"'
+                yield finding("cpu-overlap", text, told)
     pods = [(uid, union(map(int, containers.values()))) for uid, containers in state.entries.items()]
     for (one, mine), (other, theirs) in combinations(pods, 2):
         if mine & theirs:
@@ -382,12 +374,8 @@ def _books(state: checkpoints.MemoryState, *, exact: bool) -> Iterator[Finding]:
         state: what is written.
         exact: compare each NUMA node, as kubelets up to 1.31 do, and not the sums of each group.
     """
-    held = [
-        block
-        for uid, containers in state.entries.items()
-        for blocks in ([state.pods[uid]] if uid in state.pods else containers.values())
-        for block in blocks
-    ]
+    by_pod = ([state.pods[uid]] if uid in state.pods else of.values() for uid, of in state.entries.items())
+    held = [block for containers in by_pod for blocks in containers for block in blocks]
     groups: dict[int, Counter[tuple[int, ...]]] = {numa_id: Counter() for numa_id in state.nodes}
     sizes: Counter[tuple[tuple[int, ...], str]] = Counter()
     for block in held:
@@ -422,11 +410,8 @@ def _amounts(
         there, taken = sum(one.allocatable for one in tables), sizes.get((group, kind), 0)
         if reserved != min(taken, there) or free != there - reserved:
             where = ",".join(map(str, group))
-            text = (
-                f"of {kind} on NUMA nodes {where}, {reserved} bytes count as held and {free} as free; containers hold "
-                f"{taken} of {there}"
-            )
-            yield finding("memory-books", text)
+            amounts = f"{reserved} bytes count as held and {free} as free; containers hold {taken} of {there}"
+            yield finding("memory-books", f"of {kind} on NUMA nodes {where}, {amounts}")
 
 
 def _amounts_of_node(
@@ -529,21 +514,16 @@ class Outcome(Record):
 
     def to_dict(self, numa_node_ids: tuple[int, ...]) -> dict[str, Any]:
         """Return the outcome in JSON's types."""
-        again = self.again
+        again, got = self.again, self.again.containers if self.again is not None else {}
+        containers = {name: one.to_dict(numa_node_ids) for name, one in got.items()}
         return {
             **json_fields(self.pod, "name", "namespace", "uid"),
             "keeps": self.keeps,
             "admitted": self.refusal is None,
             "reason": "" if self.refusal is None else self.refusal.reason,
             "message": "" if self.refusal is None else self.refusal.message,
-            "held": [one.to_dict() for one in self.held],
-            "holds": [one.to_dict() for one in self.holds],
-            "again": None
-            if again is None
-            else {
-                **json_fields(again, "admitted", "reason"),
-                "containers": {name: got.to_dict(numa_node_ids) for name, got in again.containers.items()},
-            },
+            **json_fields(self, "held", "holds"),
+            "again": again if again is None else {**json_fields(again, "admitted", "reason"), "containers": containers},
         }
 
 
@@ -568,11 +548,8 @@ class Restart(Record):
     def to_dict(self) -> dict[str, Any]:
         """Return what it does in JSON's types."""
         ids = self.node.machine.numa_node_ids if self.node else ()
-        return {
-            "starts": not self.faults,
-            "faults": [json_fields(one) for one in self.faults],
-            "pods": [one.to_dict(ids) for one in self.outcomes],
-        }
+        pods = [one.to_dict(ids) for one in self.outcomes]
+        return {"starts": not self.faults, **json_fields(self, "faults"), "pods": pods}
 
 
 def foretell(files: NodeFiles, options: KubeletOptions) -> Restart:

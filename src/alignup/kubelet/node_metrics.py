@@ -36,12 +36,8 @@ def prometheus_text(found: KubeletNode) -> str:
             for what, gauge in gauges.items():
                 gauge.labels(one.resource, where).set(getattr(place, what))
     names = ("namespace", "pod", "container")
-    spread = Gauge(
-        "alignup_node_container_numa_nodes",
-        "How many NUMA nodes the CPUs, memory and devices of a container lie in.",
-        names,
-        registry=registry,
-    )
+    what = "How many NUMA nodes the CPUs, memory and devices of a container lie in."
+    spread = Gauge("alignup_node_container_numa_nodes", what, names, registry=registry)
     for holding in holdings.containers:
         if holding:
             namespace, _, name = holding.pod.partition("/")

@@ -72,16 +72,9 @@ def read_process(root: Path, pid: int) -> Process | None:
     if "Cpus_allowed_list" not in status or status.get("Kthread") == "1":
         return None
     uid, container = _container(text_of(folder / "cgroup"))
-    return Process(
-        pid,
-        status.get("Name", ""),
-        int(status.get("PPid", "0") or 0),
-        CPUSet.parse(status["Cpus_allowed_list"]),
-        CPUSet.parse(status.get("Mems_allowed_list", "")),
-        uid,
-        container,
-        _memory(text_of(folder / "numa_maps")),
-    )
+    name, parent = status.get("Name", ""), int(status.get("PPid", "0") or 0)
+    cpus, mems = (CPUSet.parse(status.get(f"{kind}_allowed_list", "")) for kind in ("Cpus", "Mems"))
+    return Process(pid, name, parent, cpus, mems, uid, container, _memory(text_of(folder / "numa_maps")))
 
 
 def text_of(path: Path) -> str:

@@ -237,10 +237,8 @@ def config_of(records: NodeRecords, machine: Machine | None) -> KubeletConfig:
     """
     fields: Mapping[str, Any] = records.configuration.fields
     if not records.configuration.source:
-        warn(
-            f"no configuration of the kubelet at {records.files.source}: the topology policy is not known, and none "
-            "is taken"
-        )
+        missing = f"no configuration of the kubelet at {records.files.source}"
+        warn(f"{missing}: the topology policy is not known, and none is taken")
         fields = _guessed_fields(records, machine)
     source = records.configuration.source or records.files.source
     with errors_in(source):
@@ -288,28 +286,19 @@ def _active(records: NodeRecords) -> Mapping[str, Sequence[str]] | None:
         # a pod that has failed holds what it has until it is terminated; PodResources lists it so long
         ends = records.version.minor >= _LISTS_ACTIVE_PODS
         holding = {(pod.namespace, pod.name) for pod in records.listed or () if ends or pod.holds_something}
-        return {
-            one.pod.uid: [container.name for container in one.pod.all_containers]
-            for one in records.pods
-            if not one.has_ended or (one.pod.namespace, one.pod.name) in holding
-        }
+        there = [one for one in records.pods if not one.has_ended or (one.pod.namespace, one.pod.name) in holding]
+        return {one.pod.uid: [container.name for container in one.pod.all_containers] for one in there}
     containers = records.state.containers()
     if records.listed is None:
         if containers:
-            warn(
-                f"neither pods.json nor PodResources answers at {records.files.source}: uids stand for names, and pods "
-                "that are gone count too"
-            )
+            missing = f"neither pods.json nor PodResources answers at {records.files.source}"
+            warn(f"{missing}: uids stand for names, and pods that are gone count too")
         return None
     known = pods_by_uid(records.state, records.listed, records.allocated or ())
     # init containers are not in the answer: a pod where they alone hold something is in it without holdings
     names = {(pod.namespace, pod.name) for pod in known.values()}
-    told = [{one.name for one in pod.containers} for pod in records.listed]
-    silent = [
-        {one.name for one in pod.containers}
-        for pod in records.listed
-        if not pod.holds_something and (pod.namespace, pod.name) not in names
-    ]
+    quiet = [one for one in records.listed if not one.holds_something and (one.namespace, one.name) not in names]
+    told, silent = ([{one.name for one in pod.containers} for pod in some] for some in (records.listed, quiet))
 
     def may_be_listed(uid: str, found: Sequence[str]) -> bool:
         if records.allocated is None:
@@ -330,10 +319,8 @@ def _stale(records: NodeRecords, active: Mapping[str, Sequence[str]] | None) -> 
     """Return by pod uid the containers that are in the state files and not among the active ones."""
     if active is None:
         return {}
-    found = {
-        uid: [name for name in names if name not in active.get(uid, ())]
-        for uid, names in records.state.containers().items()
-    }
+    holding = records.state.containers().items()
+    found = {uid: [name for name in names if name not in active.get(uid, ())] for uid, names in holding}
     return {uid: names for uid, names in found.items() if names}
 
 

@@ -68,11 +68,8 @@ def placements_of_kubelet(found: KubeletNode, processes: Iterable[Process]) -> d
         found: the node.
         processes: all that run.
     """
-    containers = {
-        identity: (one.pod.uid, name)
-        for one in found.records.pods or ()
-        for identity, name in one.container_ids.items()
-    }
+    documents = found.records.pods or ()
+    containers = {key: (one.pod.uid, name) for one in documents for key, name in one.container_ids.items()}
     names = {pod.uid: pod for pod in found.node.pods}
     files = _device_files(found)
     placements: dict[int, ExpectedPlacement] = {}
@@ -229,24 +226,18 @@ def look_at_self(root: Path, environment: Mapping[str, str]) -> dict[str, Any]:
         text = f"not aligned: CPUs of {len(own)} NUMA nodes may be used"
     elif not aligned:
         text = "not aligned: a device is on another NUMA node than the CPUs"
-    return {
+    bound = {
         "cpus": str(cpus),
         "numaNodes": own,
-        "memoryNumaNodes": sorted(CPUSet.parse(status.get("Mems_allowed_list", ""))),
-        "devices": devices,
-        "aligned": aligned,
-        "text": text,
+        "memoryNumaNodes": [*CPUSet.parse(status.get("Mems_allowed_list", ""))],
     }
+    return {**bound, "devices": devices, "aligned": aligned, "text": text}
 
 
 def devices_of_self(root: Path, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the PCI addresses of the devices that this process was given, and what says so."""
-    found = {
-        address: name
-        for name, value in environment.items()
-        if name.startswith(_DEVICE_VARIABLES)
-        for address in _ADDRESS.findall(value.lower())
-    }
+    told = [(name, value.lower()) for name, value in environment.items() if name.startswith(_DEVICE_VARIABLES)]
+    found = {address: name for name, value in told for address in _ADDRESS.findall(value)}
     for folder in ("net", "infiniband"):
         for link in sorted((root / "sys/class" / folder).glob("*/device")):
             address = link.resolve().name

@@ -100,11 +100,9 @@ def read_pod(manifest: Mapping[str, Any], place: str = "", stored_qos: QOSClass 
 def _claims(spec: PodSpecWire, status: PodStatusWire | None) -> tuple[PodClaim, ...]:
     """Return the claims of a pod, with the names that its status knows."""
     made = {one.name: one.resource_claim_name for one in (status and status.resource_claim_statuses) or ()}
-    uses = {
-        (use.name, container.name or "")
-        for container in (*(spec.init_containers or ()), *(spec.containers or ()))
-        for use in (container.resources and container.resources.claims) or ()
-    }
+    containers = (*(spec.init_containers or ()), *(spec.containers or ()))
+    claiming = [(one.name or "", one.resources.claims or ()) for one in containers if one.resources]
+    uses = {(use.name, container) for container, claims in claiming for use in claims}
     found = []
     for one in spec.resource_claims or ():
         users = tuple(sorted(container for name, container in uses if name == one.name))

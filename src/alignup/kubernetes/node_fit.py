@@ -139,10 +139,8 @@ def misfit_of(pod: Pod, others: Sequence[Pod], node: NodeObject) -> Misfit:
     """
     demands = pod.constraints
     if demands.os_label and demands.os_label != _OS:
-        return Misfit(
-            "PodOSSelectorNodeLabelDoesNotMatch",
-            "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label",
-        )
+        message = "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"
+        return Misfit("PodOSSelectorNodeLabelDoesNotMatch", message)
     if demands.os and demands.os != _OS:
         return Misfit("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS")
     short = list(_insufficient(pod, others, node))
@@ -205,14 +203,11 @@ def _tolerates(tolerations: Iterable[Mapping[str, object]], taint: Mapping[str, 
     """Return whether a pod may stay on a node with this taint; the kubelet looks at `NoExecute` only."""
     if taint.get("effect") != "NoExecute":
         return True
+    key, value = taint.get("key"), taint.get("value") or ""
+    about = [one for one in tolerations if one.get("effect") in (None, "", "NoExecute")]
+    alike = [one for one in about if one.get("key") in (None, "", key)]
     return any(
-        one.get("effect") in (None, "", "NoExecute")
-        and (one.get("key") in (None, "") or one.get("key") == taint.get("key"))
-        and (
-            one.get("operator") == "Exists"
-            or (one.get("key") and (one.get("value") or "") == (taint.get("value") or ""))
-        )
-        for one in tolerations
+        one.get("operator") == "Exists" or (one.get("key") and (one.get("value") or "") == value) for one in alike
     )
 
 
@@ -259,12 +254,10 @@ def _preemption(pod: Pod, others: Sequence[Pod], lacking: dict[str, int]) -> Mis
     guaranteed, burstable, best_effort = ([one for one in candidates if one.qos is kind] for kind in QOSClass)
     if left := _less(lacking, [*best_effort, *burstable, *guaranteed]):
         listed = "".join(f"(res: {name}, q: {amount}), " for name, amount in left.items())
-        return Misfit(
-            UNEXPECTED,
-            "Unexpected error while attempting to recover from admission failure: preemption: error finding a set of "
-            f"pods to preempt: no set of running pods found to reclaim resources: [{listed}]",
-            tuple(left),
-        )
+        found_nobody = f"no set of running pods found to reclaim resources: [{listed}]"
+        words = f"preemption: error finding a set of pods to preempt: {found_nobody}"
+        message = f"Unexpected error while attempting to recover from admission failure: {words}"
+        return Misfit(UNEXPECTED, message, tuple(left))
     # each class gives only what the lower ones, all of them evicted, would not
     first = _nearest(guaranteed, _less(lacking, [*best_effort, *burstable]))
     second = _nearest(burstable, _less(lacking, [*best_effort, *first]))

@@ -114,11 +114,7 @@ def _snippet(text: str | None, where: str) -> dict[str, Any]:
 
 def _left_out(profile: Any, annotations: dict[str, str]) -> list[str]:
     """Return the names of what is not followed."""
-    known: dict[str, set[str]] = {
-        "cpu": {"reserved", "shared"},
-        "numa": {"topologyPolicy"},
-        "workloadHints": {"mixedCpus"},
-    }
+    known = {"cpu": {"reserved", "shared"}, "numa": {"topologyPolicy"}, "workloadHints": {"mixedCpus"}}
     found: list[str] = [f"annotation {name}" for name in annotations if name == _NOT_FOLLOWED]
     for name, value in profile["spec"].items():
         if name not in known:

@@ -194,7 +194,8 @@ def pod_document(document: Mapping[str, Any], place: str) -> PodDocument:
             what = f"pod {pod.namespaced_name} is {stored} by its status, and {pod.qos} by its resources"
             warn(f"{what}; a kubelet goes by the status")
         pod = read_pod(document, place, QOSClass(stored))
-    containers = (*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ()))
+    containers = [one for kind in ("containerStatuses", "initContainerStatuses") for one in status.get(kind) or ()]
+    told = {str(one["containerID"]): one.get("name") or "" for one in containers if one.get("containerID")}
     return PodDocument(
         pod if uid is None or uid == pod.uid else pod.renamed(uid=uid),
         node_name=str(_mapping(document, "spec").get("nodeName") or ""),
@@ -205,11 +206,7 @@ def pod_document(document: Mapping[str, Any], place: str) -> PodDocument:
         message=str(status.get("message") or ""),
         started=str(status.get("startTime") or ""),
         created=str(metadata.get("creationTimestamp") or ""),
-        container_ids={
-            str(one["containerID"]).rpartition("//")[2]: one.get("name") or ""
-            for one in containers
-            if one.get("containerID")
-        },
+        container_ids={identity.rpartition("//")[2]: name for identity, name in told.items()},
     )
 
 

@@ -192,11 +192,8 @@ def _flag(options: Mapping[str, str], name: str, where: str) -> bool:
 def set_options(options: TopologyOptions | CpuOptions) -> dict[str, str]:
     """Return the options of a record that are not at their defaults, as a KubeletConfiguration has them."""
     default = type(options)()
-    return {
-        name.replace("_", "-"): str(value).lower()
-        for name in options.__match_args__
-        if (value := getattr(options, name)) != getattr(default, name)
-    }
+    changed = [name for name in options.__match_args__ if getattr(options, name) != getattr(default, name)]
+    return {name.replace("_", "-"): str(getattr(options, name)).lower() for name in changed}
 
 
 # The gates of policy options that are not yet stable.
@@ -247,10 +244,8 @@ def gate_complaints(given: Mapping[str, bool], version: KubeletVersion) -> Itera
     for name, needed in sorted(release.needs.items()):
         off = [one for one in needed if not on.get(one)]
         if on.get(name) and off:
-            yield (
-                f"{name} is enabled, but depends on features that are disabled: [{' '.join(off)}] "
-                f"(featureGates of kubelet {version})"
-            )
+            why = f"depends on features that are disabled: [{' '.join(off)}]"
+            yield f"{name} is enabled, but {why} (featureGates of kubelet {version})"
 
 
 @cache

@@ -79,15 +79,10 @@ class Release(Record):
 def release_of(version: KubeletVersion) -> Release:
     """Return what is known of a release, one of `KNOWN_VERSIONS`."""
     data = read_table(f"releases/{version}")
-    return Release(
-        rules=frozenset(data["rules"]),
-        faults=frozenset(data["faults"]),
-        checkpoints={name: tuple(versions) for name, versions in data["checkpoints"].items()},
-        cpu_options=data["cpuOptions"],
-        topology_options=data["topologyOptions"],
-        needs={name: tuple(needed) for name, needed in data["needs"].items()},
-        gates={name: GateStage(*stage) for name, stage in data["gates"].items()},
-    )
+    rules, faults = frozenset(data["rules"]), frozenset(data["faults"])
+    checkpoints, needs = ({name: tuple(some) for name, some in data[key].items()} for key in ("checkpoints", "needs"))
+    gates = {name: GateStage(*stage) for name, stage in data["gates"].items()}
+    return Release(rules, faults, checkpoints, data["cpuOptions"], data["topologyOptions"], needs, gates)
 
 
 @cache
@@ -226,12 +221,7 @@ def profile_of(version: KubeletVersion, gates: Mapping[str, bool]) -> VersionPro
     if gates.get("InPlacePodVerticalScaling") and "requests_from_status" in rules:
         sidecars = "sidecar_requests_from_status" in rules
         from_status = StatusRequests.WITH_SIDECARS if sidecars else StatusRequests.CONTAINERS
-    return VersionProfile(
-        pods=PodReading(
-            pod_level,
-            from_status,
-            "empty_pod_resources_ignored" in rules and gates.get("PodLevelResourcesFixKubeletQOSClass", False),
-            "pod_limits_defaulted_by_api_server" in rules and gates.get("PodLevelResourcesFixDefaulting", False),
-        ),
-        **{name: name in rules for name in _OWN_RULES},
-    )
+    ignored = "empty_pod_resources_ignored" in rules and gates.get("PodLevelResourcesFixKubeletQOSClass", False)
+    defaulted = "pod_limits_defaulted_by_api_server" in rules and gates.get("PodLevelResourcesFixDefaulting", False)
+    reading = PodReading(pod_level, from_status, ignored, defaulted)
+    return VersionProfile(pods=reading, **{name: name in rules for name in _OWN_RULES})

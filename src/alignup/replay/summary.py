@@ -64,6 +64,11 @@ class Use(Record):
     peak: float
     curve: tuple[float, ...]
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the use in JSON's types."""
+        parts, curve = _rounded({"mean": self.mean, "peak": self.peak}), [round(part, 3) for part in self.curve]
+        return {**json_fields(self.place, "resource", "numa_nodes"), **parts, "overTime": curve}
+
 
 class Counts(Record, frozen=False):
     """Numbers of pods and containers; two of them can be added.
@@ -121,16 +126,15 @@ class Counts(Record, frozen=False):
             "reasons": dict(sorted(self.reasons.items())),
             "resources": dict(sorted(self.resources.items())),
             "refusedThoughEnoughInSum": self.fitting,
-            "preferredShare": _rounded(self.preferred_share),
-            "meanNumaNodes": _rounded(self.mean_numa_nodes),
+            **_rounded({"preferredShare": self.preferred_share, "meanNumaNodes": self.mean_numa_nodes}),
         }
 
 
 HEADINGS: Final = ("pods", "admitted", "refused", "enough in total", "preferred", "NUMA nodes a container")
 
 
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, _DIGITS)
+def _rounded(values: Mapping[str, float | None]) -> dict[str, float | None]:
+    return {name: None if value is None else round(value, _DIGITS) for name, value in values.items()}
 
 
 class NodeReport(Record):
@@ -151,21 +155,8 @@ class NodeReport(Record):
         """Return the report in JSON's types."""
         if self.config_error:
             return {"name": self.name, "configError": self.config_error}
-        return {
-            "name": self.name,
-            **self.counts.to_dict(),
-            "stranded": {name: _rounded(part) for name, part in self.stranded.items()},
-            "utilisation": [
-                {
-                    "resource": use.place.resource,
-                    "numaNodes": list(use.place.numa_nodes),
-                    "mean": _rounded(use.mean),
-                    "peak": _rounded(use.peak),
-                    "overTime": [round(part, 3) for part in use.curve],
-                }
-                for use in self.uses
-            ],
-        }
+        held = {"stranded": _rounded(self.stranded), "utilisation": [use.to_dict() for use in self.uses]}
+        return {"name": self.name, **self.counts.to_dict(), **held}
 
 
 class Report(Record):
@@ -201,15 +192,9 @@ class Report(Record):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report in JSON's types."""
-        return {
-            **({"configuration": self.configuration} if self.configuration else {}),
-            "total": {
-                **self.total.to_dict(),
-                "stranded": {name: _rounded(part) for name, part in self.stranded.items()},
-                "utilisation": {name: _rounded(part) for name, part in self.utilisation.items()},
-            },
-            "nodes": [node.to_dict() for node in self.nodes],
-        }
+        named = {"configuration": self.configuration} if self.configuration else {}
+        held = {"stranded": _rounded(self.stranded), "utilisation": _rounded(self.utilisation)}
+        return {**named, "total": {**self.total.to_dict(), **held}, "nodes": [node.to_dict() for node in self.nodes]}
 
 
 def _means(parts: Iterable[tuple[str, float, int]]) -> dict[str, float]:
