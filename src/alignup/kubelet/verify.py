@@ -226,12 +226,9 @@ def look_at_self(root: Path, environment: Mapping[str, str]) -> dict[str, Any]:
         text = f"not aligned: CPUs of {len(own)} NUMA nodes may be used"
     elif not aligned:
         text = "not aligned: a device is on another NUMA node than the CPUs"
-    bound = {
-        "cpus": str(cpus),
-        "numaNodes": own,
-        "memoryNumaNodes": [*CPUSet.parse(status.get("Mems_allowed_list", ""))],
-    }
-    return {**bound, "devices": devices, "aligned": aligned, "text": text}
+    mems = [*CPUSet.parse(status.get("Mems_allowed_list", ""))]
+    bound = {"cpus": str(cpus), "numaNodes": own, "memoryNumaNodes": mems, "devices": devices}
+    return {**bound, "aligned": aligned, "text": text}
 
 
 def devices_of_self(root: Path, environment: Mapping[str, str]) -> dict[str, str]:

@@ -206,9 +206,8 @@ def _tolerates(tolerations: Iterable[Mapping[str, object]], taint: Mapping[str, 
     key, value = taint.get("key"), taint.get("value") or ""
     about = [one for one in tolerations if one.get("effect") in (None, "", "NoExecute")]
     alike = [one for one in about if one.get("key") in (None, "", key)]
-    return any(
-        one.get("operator") == "Exists" or (one.get("key") and (one.get("value") or "") == value) for one in alike
-    )
+    exact = [one for one in alike if one.get("key") and (one.get("value") or "") == value]
+    return bool(exact) or any(one.get("operator") == "Exists" for one in alike)
 
 
 def _selects(pod: Pod, node: NodeObject) -> bool:

@@ -111,12 +111,8 @@ def machine_of_topology(root: Element, where: str) -> Machine:
         _numa_node(numa_id, element, cores_within(cores, cpus), row, has_memory=bool(open_nodes >> numa_id & 1))
         for (numa_id, _, element), cpus, row in zip(found.nodes, owned, rows, strict=True)
     )
-    return Machine(
-        numa_nodes=nodes,
-        offline_cpus=tuple(bit_numbers(_set(top.get("complete_cpuset")) & ~all_cpus)),
-        pci_devices=_pci_devices(found, ids, owned),
-        unassigned_cores=cores_within(cores, found.cpus & ~union(owned)),
-    )
+    offline = tuple(bit_numbers(_set(top.get("complete_cpuset")) & ~all_cpus))
+    return Machine(nodes, offline, _pci_devices(found, ids, owned), cores_within(cores, found.cpus & ~union(owned)))
 
 
 def _allowed(top: Element, kind: str) -> int:

@@ -280,10 +280,8 @@ class Machine(Record):
             object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
-        return (
-            f"<Machine of {counted(len(self.numa_nodes), 'NUMA node')}, {self.cpu_count} CPUs, "
-            f"{sum(node.memory for node in self.numa_nodes) >> 20} MiB>"
-        )
+        memory = sum(node.memory for node in self.numa_nodes) >> 20
+        return f"<Machine of {counted(len(self.numa_nodes), 'NUMA node')}, {self.cpu_count} CPUs, {memory} MiB>"
 
     def position(self, numa_id: int) -> int:
         """Return the position of the NUMA node that the kernel numbers `numa_id`: its bit in a mask.
@@ -422,14 +420,10 @@ def machine_from_dict(data: Mapping[str, Any], where: str = "machine") -> Machin
             place = f"{where}.numaNodes[{order[index + 1]}].id"
             raise InputError.at(place, "an id that no other NUMA node has", numa_id)
     nodes = (_numa_node(wire.numa_nodes[index], ids, f"{where}.numaNodes[{index}]") for index in order)
-    return Machine(
-        numa_nodes=tuple(nodes),
-        offline_cpus=tuple(sorted(set(wire.offline_cpus))),
-        pci_devices=tuple(PciDevice(*astuple(pci)) for pci in wire.pci_devices),
-        unassigned_cores=tuple(map(_core, wire.unassigned_cores)),
-        isolated_cpus=tuple(sorted(set(wire.isolated_cpus))),
-        nohz_full_cpus=tuple(sorted(set(wire.nohz_full_cpus))),
-    )
+    lists = (wire.offline_cpus, wire.isolated_cpus, wire.nohz_full_cpus)
+    offline, isolated, nohz_full = (tuple(sorted(set(one))) for one in lists)
+    pci, apart = (PciDevice(*astuple(one)) for one in wire.pci_devices), map(_core, wire.unassigned_cores)
+    return Machine(tuple(nodes), offline, tuple(pci), tuple(apart), isolated, nohz_full)
 
 
 def _check_cpus(wire: MachineWire, where: str) -> None:
@@ -482,12 +476,8 @@ def _row(row: list[int], ids: list[int], where: str) -> tuple[int, ...]:
 
 
 def _numa_node_to_dict(node: NumaNode, ids: tuple[int, ...]) -> dict[str, Any]:
-    described: dict[str, Any] = {
-        "id": node.id,
-        "memory": node.memory,
-        "hugepages": {pages.size: pages.count for pages in node.hugepages},
-        "cores": list(map(_known_fields, node.cores)),
-    }
+    pages, cores = {one.size: one.count for one in node.hugepages}, list(map(_known_fields, node.cores))
+    described: dict[str, Any] = {"id": node.id, "memory": node.memory, "hugepages": pages, "cores": cores}
     if node.distances:
         known = dict(zip(ids, node.distances, strict=True))
         described["distances"] = [known.get(numa_id, UNREACHABLE) for numa_id in range(ids[-1] + 1)]

@@ -9,7 +9,7 @@ import json
 import re
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError
 from alignup.machine.device_inventory import Device  # as above
@@ -30,16 +30,6 @@ _SELECTOR: Final = re.compile(
     r"(?!$)(?:(?P<vendor>[0-9a-fA-F]{4}):(?P<device>[0-9a-fA-F]{4}|\*))?"
     r"(?:(?(vendor),)class=(?P<class>[0-9a-fA-F]{2}|[0-9a-fA-F]{4}))?"
 )
-
-
-# The PCI devices that device plugins offer as the devices of a resource, as `--device-resource` selects them.
-_USUAL: Final = {
-    GPU_RESOURCE: ("10de:*",),
-    "amd.com/gpu": ("1002:*,class=03", "1002:*,class=12"),
-    "gpu.intel.com/i915": ("8086:*,class=03",),
-    "gpu.intel.com/xe": ("8086:*,class=03",),
-    "habana.ai/gaudi": ("1da3:*,class=12",),
-}
 
 
 class PciSelector(Record):
@@ -67,12 +57,9 @@ class PciSelector(Record):
         found = _SELECTOR.fullmatch(text)
         if not found:
             raise InputError.at("--device-resource", _EXPECTED, text)
-        return cls(
-            resource=found["resource"],
-            class_=(found["class"] or (DISPLAY_CLASS if found["resource"] == GPU_RESOURCE else "")).lower(),
-            vendor=(found["vendor"] or "").lower(),
-            device=(found["device"] or "").lower().replace("*", ""),
-        )
+        class_, vendor, device = ((found[name] or "").lower() for name in ("class", "vendor", "device"))
+        usual = DISPLAY_CLASS if found["resource"] == GPU_RESOURCE else ""
+        return cls(found["resource"], class_ or usual, vendor, device.replace("*", ""))
 
     @property
     def option(self) -> str:
@@ -86,11 +73,8 @@ class PciSelector(Record):
 
     def selects(self, device: PciDevice) -> bool:
         """Return whether `device` is one of them."""
-        return (
-            device.class_.startswith(self.class_)
-            and device.vendor.startswith(self.vendor)
-            and device.device.startswith(self.device)
-        )
+        numbers = (device.class_, self.class_), (device.vendor, self.vendor), (device.device, self.device)
+        return all(number.startswith(wanted) for number, wanted in numbers)
 
 
 def devices_from_pci(machine: Machine, selectors: Iterable[PciSelector]) -> dict[str, tuple[Device, ...]]:
@@ -119,14 +103,17 @@ def devices_from_pci(machine: Machine, selectors: Iterable[PciSelector]) -> dict
 
 def usual_selectors(machine: Machine, resource: str) -> list[PciSelector]:
     """Return what selects the devices of a machine that a device plugin would offer as a resource, if it has any."""
-    selectors = (PciSelector.parse(f"{resource}={text}") for text in _USUAL.get(resource, ()))
+    selectors = (PciSelector.parse(f"{resource}={text}") for text in _names()["usual"].get(resource, ()))
     return [one for one in selectors if any(map(one.selects, machine.pci_devices))]
 
 
 @cache
-def _names() -> dict[str, dict[str, str]]:
-    """Return the first digits of the PCI classes that placement depends on, with names, and the names of vendors."""
-    found: dict[str, dict[str, str]] = json.loads(Path(__file__).with_name("pci_names.json").read_bytes())
+def _names() -> dict[str, dict[str, Any]]:
+    """Return the first digits of the PCI classes that placement depends on, with names, and the names of vendors.
+
+    And the PCI devices that device plugins offer as the devices of a resource, as `--device-resource` selects them.
+    """
+    found: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("pci_names.json").read_bytes())
     return found
 
 
@@ -142,7 +129,7 @@ def kind_of(device: PciDevice) -> str | None:
 
 def vendor_of(number: str) -> str:
     """Return the name of a vendor by the number that PCI gives it; empty: not known."""
-    return _names()["vendors"].get(number, "")
+    return str(_names()["vendors"].get(number, ""))
 
 
 # How far two devices are apart, nearest first: one device, one switch, several bridges, one host bridge (root), one

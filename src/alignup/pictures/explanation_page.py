@@ -37,16 +37,11 @@ def explanation_scene(explanation: Explanation) -> Scene:
     if explanation.machine is None:
         raise ValueError("the explanation does not know its machine")
     holdings = explanation.after or explanation.before
-    return Scene(
-        f"{explanation.pod} {'admitted' if explanation else f'refused: {explanation.reason}'}",
-        explanation.machine,
-        _devices(holdings),
-        holdings,
-        explanation.uid,
-        {} if explanation.admitted else _remarks(explanation),
-        {one.resource: words.amounts_in_words(one) for one in explanation.resources if one.places},
-        explanation.cause,
-    )
+    title = f"{explanation.pod} {'admitted' if explanation else f'refused: {explanation.reason}'}"
+    remarks = {} if explanation.admitted else _remarks(explanation)
+    units = {one.resource: words.amounts_in_words(one) for one in explanation.resources if one.places}
+    devices, uid, machine = _devices(holdings), explanation.uid, explanation.machine
+    return Scene(title, machine, devices, holdings, uid, remarks, units, explanation.cause)
 
 
 def _devices(holdings: Holdings) -> dict[str, list[Device]]:

@@ -61,10 +61,8 @@ def lay_out(
     rooms: dict[tuple[int, ...], list[NumaNode]] = {}
     for node, sockets in zip(machine.numa_nodes, _homes(machine), strict=True):
         rooms.setdefault(sockets, []).append(node)
-    drawn = [
-        _socket_box(sockets, nodes, places, remarks or {})
-        for sockets, nodes in sorted(rooms.items(), key=lambda room: (not room[0], room[0]))
-    ]
+    in_order = sorted(rooms.items(), key=lambda room: (not room[0], room[0]))
+    drawn = [_socket_box(sockets, nodes, places, remarks or {}) for sockets, nodes in in_order]
     parts = [boxes.group(boxes.in_rows(drawn, _WIDEST, _BETWEEN))]
     for ids in sorted(ids for ids in places if len(ids) != 1):
         label = _near(ids)
@@ -157,10 +155,8 @@ def _core_box(core: Core) -> boxes.Box:
     """Return a core: its CPUs below each other."""
     siblings = "" if len(core.cpus) == 1 else f", core of CPUs {CPUSet(core.cpus)}"
     cache = "" if core.l3 is None else f", L3 {core.l3}"
-    cells = [
-        boxes.Box("cpu", *_CPU, str(cpu), f"CPU {cpu}{siblings}{cache}, socket {core.socket}", ("cpu", cpu))
-        for cpu in core.cpus
-    ]
+    rest = f"{siblings}{cache}, socket {core.socket}"
+    cells = [boxes.Box("cpu", *_CPU, str(cpu), f"CPU {cpu}{rest}", ("cpu", cpu)) for cpu in core.cpus]
     return boxes.framed("core", boxes.stacked(cells, 0), padding=_CORE_PADDING)
 
 

@@ -155,17 +155,9 @@ def _held(holdings: Holdings, resource: ResourceAmounts, place: PlaceAmounts) ->
 
 # Without I and O, which resemble digits, and R, which stands for what is reserved.
 _LETTERS: Final = "ABCDEFGHJKLMNPQSTUVWXYZ"
-# A light tint, and the colour of the lines on it.
-_COLOURS: Final = (
-    ("#cfe2f7", "#3b78b8"),
-    ("#fbd9b5", "#c9741a"),
-    ("#cdeacb", "#3f8f3a"),
-    ("#f6cfe2", "#b8407f"),
-    ("#f7eea6", "#a08c00"),
-    ("#c5ecee", "#218a8f"),
-    ("#dfd3f2", "#6f4fae"),
-    ("#e6d5c3", "#80592e"),
-)
+# Light tints, and the colours of the lines on them.
+_TINTS: Final = ("#cfe2f7", "#fbd9b5", "#cdeacb", "#f6cfe2", "#f7eea6", "#c5ecee", "#dfd3f2", "#e6d5c3")
+_LINES: Final = ("#3b78b8", "#c9741a", "#3f8f3a", "#b8407f", "#a08c00", "#218a8f", "#6f4fae", "#80592e")
 # Lines of a tile of 6 by 6 pixels; none: the plain tint.
 _MOTIFS: Final = ("", "M-1 1L1 -1M-1 7L7 -1M5 7L7 5", "M2 3h2", "M-1 5L1 7M-1 -1L7 7M5 -1L7 1", "M0 3h6", "M3 0v6")
 _CROSSED: Final = "M-1 1L1 -1M-1 7L7 -1M5 7L7 5M-1 5L1 7M-1 -1L7 7M5 -1L7 1"
@@ -189,12 +181,13 @@ class Sign(Record):
 
     @property
     def _name(self) -> str:
-        return "au-r" if self.number < 0 else f"au-p{self.number % (len(_COLOURS) * len(_MOTIFS) // 2)}"
+        return "au-r" if self.number < 0 else f"au-p{self.number % (len(_TINTS) * len(_MOTIFS) // 2)}"
 
     def pattern(self) -> Element:
         """Return the definition of the pattern that `fill` names."""
-        tint, line = ("#d6d6d6", "#777") if self.number < 0 else _COLOURS[self.number % len(_COLOURS)]
-        motif = _CROSSED if self.number < 0 else _MOTIFS[self.number % len(_MOTIFS)]
+        tint, line, motif = (some[self.number % len(some)] for some in (_TINTS, _LINES, _MOTIFS))
+        if self.number < 0:
+            tint, line, motif = "#d6d6d6", "#777", _CROSSED
         made = Element("pattern", {"id": self._name, "patternUnits": "userSpaceOnUse", "width": "6", "height": "6"})
         SubElement(made, "path", {"d": "M0 0h6v6h-6z", "fill": tint})
         if motif:

@@ -71,19 +71,12 @@ def shared_unit(comparisons: Iterable[tuple[int, Sequence[int]]]) -> ByteUnit:
     wanted = {asked for asked, _ in pairs if asked}
     # NUMA nodes often have equal amounts
     compared = {(asked, free) for asked, amounts in pairs for free in amounts}
-    good = [
-        unit
-        for unit in _UNITS
-        if all(asked >= unit.size for asked in wanted)
-        and all(_keeps_order(unit, asked, free) for asked, free in compared)
-    ]
+    small = [unit for unit in _UNITS if all(asked >= unit.size for asked in wanted)]
+    good = [unit for unit in small if all(_keeps_order(unit, asked, free) for asked, free in compared)]
     # two decimals are enough, in a number that is not too long to be read
-    exact = (
-        unit
-        for unit in good
-        if all(asked * _HUNDREDTHS % unit.size == 0 and asked // unit.size < _LONG for asked in wanted)
-    )
-    return next(exact, good[0] if good else BYTES)
+    exact = [unit for unit in good if not any(asked * _HUNDREDTHS % unit.size for asked in wanted)]
+    short = (unit for unit in exact if all(asked // unit.size < _LONG for asked in wanted))
+    return next(short, good[0] if good else BYTES)
 
 
 def amount_in(unit: ByteUnit, amount: int, *, up: bool = False) -> str:

@@ -77,7 +77,8 @@ def machine_of_facts(told: Mapping[str, Facts], source: str) -> LoadedMachine | 
         InputError: two texts disagree on the CPUs of NUMA nodes, so that they are of different machines.
     """
     _check_same_nodes(told)
-    facts = Facts(**{name: _first(getattr(one, name) for one in told.values()) for name in Facts.__record_fields__})
+    known = {name: [getattr(one, name) for one in told.values()] for name in Facts.__record_fields__}
+    facts = Facts(**{name: next((one for one in some if one is not None), None) for name, some in known.items()})
     online = union(chain((facts.nodes or {}).values(), facts.cores or ()))
     if not online:
         return None
@@ -100,25 +101,16 @@ def machine_of_facts(told: Mapping[str, Facts], source: str) -> LoadedMachine | 
             assumed.append("that sockets follow the order of NUMA nodes")
     made = make_cores((core & online for core in cores), sockets, facts.l3_groups or ())
     ids = sorted(nodes)
-    machine = Machine(
-        tuple(
-            NumaNode(one, (facts.memory or {}).get(one, 0), cores_within(made, nodes[one]), (), _row(facts, one, ids))
-            for one in ids
-        ),
-        offline_cpus=tuple(bit_numbers((facts.offline or 0) & ~online)),
-        pci_devices=facts.pci_devices or (),
-        unassigned_cores=cores_within(made, online & ~union(nodes.values())),
-    )
+    memory, offline = facts.memory or {}, tuple(bit_numbers((facts.offline or 0) & ~online))
+    placed = {one: cores_within(made, cpus) for one, cpus in nodes.items()}
+    parts = (NumaNode(one, memory.get(one, 0), placed[one], (), _row(facts, one, ids)) for one in ids)
+    apart = cores_within(made, online & ~union(nodes.values()))
+    machine = Machine(tuple(parts), offline, facts.pci_devices or (), apart)
     if assumed:
         warn(f"assumed, since nothing in {source} tells it: {'; '.join(assumed)}; `lscpu -e` does")
     warn(f"not known from {source}: {', '.join(_unknown(facts, ids))}; `lscpu -e; numactl -H` tells more")
     gpus = tuple(_placed(facts.gpus or (), nodes))
     return LoadedMachine(machine, {GPU_RESOURCE: gpus} if gpus else {})
-
-
-def _first(values: Iterable[_T | None]) -> _T | None:
-    """Return the first value that is told."""
-    return next((value for value in values if value is not None), None)
 
 
 def _check_same_nodes(told: Mapping[str, Facts]) -> None:

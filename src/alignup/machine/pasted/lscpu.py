@@ -68,11 +68,8 @@ def read_properties(lines: Sequence[str]) -> Facts | None:
         if matched:
             known.setdefault(matched[1], []).append(matched["value"])
     values = {name: only_one(found, name) or "" for name, found in known.items()}
-    nodes = {
-        int(name.split()[1].removeprefix("node")): _cpus(value, name)
-        for name, value in values.items()
-        if name.startswith("NUMA")
-    }
+    lists = {name: value for name, value in values.items() if name.startswith("NUMA")}
+    nodes = {int(name.split()[1].removeprefix("node")): _cpus(value, name) for name, value in lists.items()}
     online = _cpus(values.get("On-line CPU(s) list", ""), "On-line CPU(s) list")
     count = _number(values.get("CPU(s)", ""))
     if not nodes and "Thread(s) per core" in values:
@@ -139,10 +136,8 @@ def _of_rows(rows: Sequence[Mapping[str, str]], what: str) -> Facts:
     # lscpu numbers the cores of each type of CPU from 0, and -y those of each socket: the L1 cache tells them apart
     cores = None
     if any(row.get("CORE", "-") not in _NONE for row in online.values()):
-        keys = {
-            bit: (row.get("NODE"), row.get("SOCKET"), row.get("CORE"), _cache(row, "L1D"))
-            for bit, row in online.items()
-        }
+        columns = ("NODE", "SOCKET", "CORE")
+        keys = {bit: (*map(row.get, columns), _cache(row, "L1D")) for bit, row in online.items()}
         cores = tuple(_groups(keys).values())
     caches = {bit: level for bit, row in online.items() if (level := _cache(row, "L3")) not in _NONE}
     knows_caches = any("L3" in name.split(":") for row in online.values() for name in row)

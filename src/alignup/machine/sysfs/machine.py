@@ -83,14 +83,10 @@ def describe(tree: KernelTree) -> Machine:
     assigned = union(listed)
     if not assigned:
         raise InputError(f"no NUMA node has CPUs that are online at {tree.source}")
-    return Machine(
-        numa_nodes=tuple(nodes),
-        offline_cpus=tuple(bit_numbers(offline)),
-        pci_devices=pci_devices(tree, [node.id for node in nodes], listed),
-        unassigned_cores=cores_within(found, online & ~assigned),
-        isolated_cpus=tuple(bit_numbers((number_list(tree.read(f"{CPU_FOLDER}/isolated")) or 0) & online)),
-        nohz_full_cpus=tuple(bit_numbers((number_list(tree.read(f"{CPU_FOLDER}/nohz_full")) or 0) & online)),
-    )
+    pci, apart = pci_devices(tree, [node.id for node in nodes], listed), cores_within(found, online & ~assigned)
+    alone = (number_list(tree.read(f"{CPU_FOLDER}/{name}")) or 0 for name in ("isolated", "nohz_full"))
+    isolated, nohz_full = (tuple(bit_numbers(cpus & online)) for cpus in alone)
+    return Machine(tuple(nodes), tuple(bit_numbers(offline)), pci, apart, isolated, nohz_full)
 
 
 _TIERS: Final = "sys/devices/virtual/memory_tiering"
@@ -107,16 +103,11 @@ def _memory_kinds(tree: KernelTree, ids: list[int], listed: list[int]) -> dict[i
     alone = [numa_id for numa_id, cpus in zip(ids, listed, strict=True) if not cpus]
     if not alone:
         return found
-    speeds = {
-        numa_id: first_number(tree.read(f"{NODE_FOLDER}/node{numa_id}/access0/initiators/read_bandwidth")) or 0
-        for numa_id in ids
-    }
-    tiers = {
-        numa_id: -int(name.removeprefix("memory_tier"))
-        for name in tree.names(_TIERS)
-        if name.removeprefix("memory_tier").isdigit()
-        for numa_id in bit_numbers(number_list(tree.read(f"{_TIERS}/{name}/nodelist")) or 0)
-    }
+    bandwidths = {one: tree.read(f"{NODE_FOLDER}/node{one}/access0/initiators/read_bandwidth") for one in ids}
+    speeds = {one: first_number(text) or 0 for one, text in bandwidths.items()}
+    numbers = [name for name in (name.removeprefix("memory_tier") for name in tree.names(_TIERS)) if name.isdigit()]
+    lists = {-int(tier): number_list(tree.read(f"{_TIERS}/memory_tier{tier}/nodelist")) or 0 for tier in numbers}
+    tiers = {one: tier for tier, nodes in lists.items() for one in bit_numbers(nodes)}
     for fast in (tiers, speeds):
         usual = max((fast[numa_id] for numa_id in ids if numa_id not in alone and fast.get(numa_id)), default=0)
         for numa_id in alone:
@@ -395,19 +386,13 @@ def pci_devices(tree: KernelTree, ids: Sequence[int], node_cpus: Sequence[int]) 
 
 def _device(tree: KernelTree, address: str, ids: Sequence[int], node_cpus: Sequence[int]) -> PciDevice | None:
     folder = f"{PCI_FOLDER}/{address}"
-    class_number = hex_number(tree.read(f"{folder}/class"))
-    vendor = hex_number(tree.read(f"{folder}/vendor"))
-    if class_number is None and vendor is None:
+    kind, vendor, device = (hex_number(tree.read(f"{folder}/{name}")) for name in ("class", "vendor", "device"))
+    if kind is None and vendor is None:
         return None
-    return PciDevice(
-        address=address,
-        class_=f"{(class_number or 0) >> 8:04x}",
-        vendor=f"{vendor or 0:04x}",
-        device=f"{hex_number(tree.read(f'{folder}/device')) or 0:04x}",
-        numa_node=_numa_node(tree, folder, ids, node_cpus),
-        buses=_buses(tree, folder) if (class_number or 0) >> 16 == _BRIDGE else None,
-        link=_link(tree, folder),
-    )
+    kind, near = kind or 0, _numa_node(tree, folder, ids, node_cpus)
+    buses = _buses(tree, folder) if kind >> 16 == _BRIDGE else None
+    class_, maker, model = (f"{number:04x}" for number in (kind >> 8, vendor or 0, device or 0))
+    return PciDevice(address, class_, maker, model, near, buses, _link(tree, folder))
 
 
 def _buses(tree: KernelTree, folder: str) -> tuple[int, int] | None:
