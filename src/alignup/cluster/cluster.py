@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial, reduce
 from itertools import count
 from operator import or_
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
@@ -33,6 +33,9 @@ from alignup.records import Record, field
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+    Ints: TypeAlias = npt.NDArray[np.int64]
+    Truths: TypeAlias = npt.NDArray[np.bool_]
 
 
 _shared_distances = lru_cache(maxsize=1024)(Distances)
@@ -210,12 +213,12 @@ class Evaluation(Record, eq=False):
         exact: False where amounts could not tell: the node may refuse the pod all the same. Refusals are certain.
     """
 
-    admitted: npt.NDArray[np.bool_]
+    admitted: Truths
     reason: npt.NDArray[np.uint8]
     affinity: npt.NDArray[np.uint64]
-    preferred: npt.NDArray[np.bool_]
+    preferred: Truths
     score: npt.NDArray[np.float64]
-    exact: npt.NDArray[np.bool_]
+    exact: Truths
 
     @classmethod
     def empty(cls, count: int) -> Evaluation:
@@ -406,7 +409,7 @@ class Cluster:
             raise InputError.at("the cluster", "the name of one of its nodes", name)
         return self._indices[name]
 
-    def free(self, resource: str) -> npt.NDArray[np.int64]:
+    def free(self, resource: str) -> Ints:
         """Return what is free of a resource, by node and NUMA node; a device counts at each node it is near to.
 
         Raises:
@@ -414,7 +417,7 @@ class Cluster:
         """
         return self._amounts(resource, allocatable=False)
 
-    def allocatable(self, resource: str) -> npt.NDArray[np.int64]:
+    def allocatable(self, resource: str) -> Ints:
         """Return what is allocatable of a resource, in the manner of `free`.
 
         Raises:
@@ -422,13 +425,7 @@ class Cluster:
         """
         return self._amounts(resource, allocatable=True)
 
-    def nodes_with(
-        self,
-        resource: str,
-        amounts: Sequence[int],
-        indices: npt.NDArray[np.int64],
-        out: npt.NDArray[np.int64] | None = None,
-    ) -> npt.NDArray[np.int64]:
+    def nodes_with(self, resource: str, amounts: Sequence[int], indices: Ints, out: Ints | None = None) -> Ints:
         """Return, for each node (a row) and amount (a column), the mask of the NUMA nodes that have that much free.
 
         The 64th NUMA node is left out. It is minus 1 where all of them together have too little.
@@ -452,7 +449,7 @@ class Cluster:
         if resource not in self.resources:
             raise InputError.at("the cluster", f"one of {', '.join(self.resources)}", resource)
 
-    def _amounts(self, resource: str, *, allocatable: bool) -> npt.NDArray[np.int64]:
+    def _amounts(self, resource: str, *, allocatable: bool) -> Ints:
         with self._lock:  # as in `judge`
             self._check_resource(resource)
             self._widest = self._widest or max(row.numa_nodes for row in self._board.parts)
@@ -476,14 +473,7 @@ class Cluster:
         return Job(self._board, requests_of(pod, self._board.resources), policy)
 
     def judge(
-        self,
-        job: Job,
-        pod: Pod,
-        strategy: str,
-        into: Evaluation,
-        start: int,
-        stop: int,
-        nodes: npt.NDArray[np.int64] | None = None,
+        self, job: Job, pod: Pod, strategy: str, into: Evaluation, start: int, stop: int, nodes: Ints | None = None
     ) -> None:
         """Judge some nodes and write the answers in their places.
 
@@ -507,13 +497,7 @@ class Cluster:
                 self._ask(job, pod, strategy, into, np.arange(start, stop) if nodes is None else nodes[start:stop])
 
     def _run(
-        self,
-        job: Job,
-        strategy: str,
-        views: list[npt.NDArray[Any]],
-        start: int,
-        stop: int,
-        nodes: npt.NDArray[np.int64] | None = None,
+        self, job: Job, strategy: str, views: list[npt.NDArray[Any]], start: int, stop: int, nodes: Ints | None = None
     ) -> None:
         """Judge from the amounts of the nodes."""
         number = STRATEGIES.index(strategy)
@@ -522,7 +506,7 @@ class Cluster:
             with self._members[index].manager.lock:
                 self._board.judge(job, number, 0, 1, np.array([index]), *views, locks_held=True)
 
-    def _ask(self, job: Job, pod: Pod, strategy: str, into: Evaluation, indices: npt.NDArray[np.int64]) -> None:
+    def _ask(self, job: Job, pod: Pod, strategy: str, into: Evaluation, indices: Ints) -> None:
         """Judge once more where the kubelet reads the pod otherwise; ask nodes of which amounts could not tell.
 
         Where pods bring policies of their own, nodes know who shares a NUMA node with whom, and amounts do not: then
@@ -563,7 +547,7 @@ class Cluster:
             if strategy == "document" and job.policy >= 0 and member.pod_policies.mixes_unwillingly(pod, mask):
                 into.score[index] = 0.0
 
-    def _readings(self, pod: Pod, indices: npt.NDArray[np.int64]) -> Iterator[tuple[Pod, list[int]]]:
+    def _readings(self, pod: Pod, indices: Ints) -> Iterator[tuple[Pod, list[int]]]:
         """Yield each reading of a pod with the indices of the nodes whose kubelets read it so.
 
         Few pods are read in several ways: those with resources of their own, or with a status.

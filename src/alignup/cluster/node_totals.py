@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from alignup.cluster.cluster import Cluster
+    from alignup.cluster.cluster import Cluster, Ints, Truths
     from alignup.node import Node
 
 # The strategies that need no NUMA nodes.
@@ -62,7 +62,7 @@ class Totals:
             for pod in node.pods:
                 self.add(index, self.request(pod))
 
-    def request(self, pod: Pod) -> npt.NDArray[np.int64] | None:
+    def request(self, pod: Pod) -> Ints | None:
         """Return what the pod requests, in the order of `resources`; None if of something that no node has.
 
         That is what the default scheduler counts, fractions of CPUs too.
@@ -72,17 +72,17 @@ class Totals:
             return None
         return np.array([min(wanted.get(name, 0), _MORE_THAN_ANY) for name in self.resources], np.int64)
 
-    def add(self, index: int, request: npt.NDArray[np.int64] | None) -> None:
+    def add(self, index: int, request: Ints | None) -> None:
         """Count what a pod requests that came to a node."""
         if request is not None:
             self._change(index, np.minimum(request, _MOST_COUNTED))
 
-    def remove(self, index: int, request: npt.NDArray[np.int64] | None) -> None:
+    def remove(self, index: int, request: Ints | None) -> None:
         """Subtract what a pod requests that left a node."""
         if request is not None:
             self._change(index, -np.minimum(request, _MOST_COUNTED))
 
-    def _change(self, index: int, amounts: npt.NDArray[np.int64]) -> None:
+    def _change(self, index: int, amounts: Ints) -> None:
         """Let a node's pods request more, or less."""
         self.used[index] += amounts
         self._left[:, index] -= amounts
@@ -90,24 +90,20 @@ class Totals:
             self.used_in_all[number] += amount
 
     @property
-    def free(self) -> npt.NDArray[np.int64]:
+    def free(self) -> Ints:
         """The free amount of each resource, by node; never below 0."""
-        left: npt.NDArray[np.int64] = np.maximum(self.allocatable - self.used, 0)
+        left: Ints = np.maximum(self.allocatable - self.used, 0)
         return left
 
-    def fits(
-        self, request: npt.NDArray[np.int64] | None, nodes: npt.NDArray[np.int64] | None = None
-    ) -> npt.NDArray[np.bool_]:
+    def fits(self, request: Ints | None, nodes: Ints | None = None) -> Truths:
         """Return which nodes have as much left as a pod requests; of some nodes, or of all."""
         return _suffices(self._left if nodes is None else self._left.take(nodes, axis=1), request)
 
-    def could_fit(self, request: npt.NDArray[np.int64] | None) -> npt.NDArray[np.bool_]:
+    def could_fit(self, request: Ints | None) -> Truths:
         """Return which nodes would have as much as a pod requests if they held no pods."""
         return _suffices(self.allocatable.T, request)
 
-    def score(
-        self, request: npt.NDArray[np.int64] | None, strategy: str, nodes: npt.NDArray[np.int64] | None = None
-    ) -> npt.NDArray[np.float64]:
+    def score(self, request: Ints | None, strategy: str, nodes: Ints | None = None) -> npt.NDArray[np.float64]:
         """Return what nodes are worth, some or all, by the parts of their CPUs and memory that would be in use.
 
         Raises:
@@ -129,13 +125,13 @@ class Totals:
         return {name: float(value) for name, value, has in zip(self.resources, values, there, strict=True) if has}
 
 
-def _suffices(amounts: npt.NDArray[np.int64], request: npt.NDArray[np.int64] | None) -> npt.NDArray[np.bool_]:
+def _suffices(amounts: Ints, request: Ints | None) -> Truths:
     """Return for each column of amounts, a line for each resource, whether it has what is requested."""
     if request is None:
         return np.zeros(amounts.shape[1], np.bool_)
     # a node may be overcommitted in what the pod does not request
     needed = np.where(request > 0, request, _NOTHING_NEEDED)
-    enough: npt.NDArray[np.bool_] = np.logical_and.reduce(amounts >= needed[:, None])
+    enough: Truths = np.logical_and.reduce(amounts >= needed[:, None])
     return enough
 
 
@@ -199,7 +195,7 @@ class Fit:
 
     def __init__(self, cluster: Cluster) -> None:
         # By resource, what each node has left: CPUs in thousandths, memory in bytes, devices by number.
-        self.free: dict[str, npt.NDArray[np.int64]]
+        self.free: dict[str, Ints]
         self._count = len(cluster)
         if cluster.nodes:
             totals = Totals(cluster.nodes)

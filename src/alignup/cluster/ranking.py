@@ -31,8 +31,7 @@ from alignup.topology_manager.refusal_message import Offer, kind_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    import numpy.typing as npt
-
+    from alignup.cluster.cluster import Ints
     from alignup.node import Node
     from alignup.topology_manager.scope import Refusal
 
@@ -236,7 +235,7 @@ class Layouts(Record, eq=False):
     """
 
     kinds: tuple[Layout, ...]
-    of: npt.NDArray[np.int64]
+    of: Ints
 
 
 def layouts_of(cluster: Cluster) -> Layouts:
@@ -252,7 +251,7 @@ def layouts_of(cluster: Cluster) -> Layouts:
     return Layouts(tuple(kinds), of)
 
 
-def refusal_causes(cluster: Cluster, pod: Pod, answer: Evaluation, indices: npt.NDArray[np.int64]) -> list[str]:
+def refusal_causes(cluster: Cluster, pod: Pod, answer: Evaluation, indices: Ints) -> list[str]:
     """Return why each of some nodes refuses a pod: all that are known are asked, the others by their amounts."""
     if cluster.nodes:
         return [short_cause(cluster.nodes[index], pod) for index in indices.tolist()]
@@ -338,7 +337,7 @@ def refusal_texts(
     layouts: Layouts,
     pod: Pod,
     answer: Evaluation,
-    indices: npt.NDArray[np.int64],
+    indices: Ints,
     own_policy: int = -1,
     most_asked: int = MOST_ASKED,
     told: Callable[[int, Pod], str] | None = None,

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from alignup.cluster.cluster import Ints, Truths
     from alignup.core.amounts.board import Job
 
 
@@ -510,8 +511,8 @@ class Demand(Record, frozen=False):
     """
 
     pod: Pod
-    request: npt.NDArray[np.int64] | None
-    fits: npt.NDArray[np.bool_]
+    request: Ints | None
+    fits: Truths
     scores: npt.NDArray[np.float64]
     job: Job
     answer: Evaluation
@@ -561,7 +562,7 @@ class Candidates:
         demand.seen = len(self._changes)
         return demand
 
-    def admitted(self, demand: Demand) -> npt.NDArray[np.bool_]:
+    def admitted(self, demand: Demand) -> Truths:
         """Return which nodes would admit the pod, of those where it fits."""
         if self._blind and demand.judged < len(self._changes):
             self._judge(demand, None if demand.judged < 0 else self._changed_since(demand.judged))
@@ -579,14 +580,14 @@ class Candidates:
             demand.causes[index] = self._times_changed[index], cause
         return cause
 
-    def _changed_since(self, seen: int) -> npt.NDArray[np.int64] | None:
+    def _changed_since(self, seen: int) -> Ints | None:
         """Return the indices of nodes that changed since then; None: it is as well to look at all."""
         if len(self._changes) - seen > len(self._cluster):
             return None
         changed = set(self._changes[seen:])
         return np.fromiter(changed, np.int64, len(changed))
 
-    def _look_at(self, demand: Demand, nodes: npt.NDArray[np.int64] | None) -> None:
+    def _look_at(self, demand: Demand, nodes: Ints | None) -> None:
         """Look at some nodes again, None: at all of them."""
         where = slice(None) if nodes is None else nodes
         fits = self._totals.fits(demand.request, nodes)
@@ -598,7 +599,7 @@ class Candidates:
             scores = demand.answer.score[where]
         demand.scores[where] = np.where(fits, scores, -np.inf)
 
-    def _judge(self, demand: Demand, nodes: npt.NDArray[np.int64] | None) -> None:
+    def _judge(self, demand: Demand, nodes: Ints | None) -> None:
         """Ask some nodes for their verdict, None: all of them."""
         count = len(self._cluster) if nodes is None else len(nodes)
         self._cluster.judge(demand.job, demand.pod, self._judging, demand.answer, 0, count, nodes)
@@ -638,7 +639,7 @@ class Meter:
         """Note what is used now, for the peak."""
         self._most = list(map(max, self._most, self._totals.used_in_all))
 
-    def strand(self, fits: npt.NDArray[np.bool_], admitted: npt.NDArray[np.bool_]) -> None:
+    def strand(self, fits: Truths, admitted: Truths) -> None:
         """Measure what is free on nodes that have room in total and would refuse."""
         free = self._totals.free
         self._strands += free[fits & ~admitted].sum(axis=0) / np.maximum(free.sum(axis=0), 1)

@@ -20,7 +20,6 @@ from alignup.machine.archive import find_kernel_files, write_archive
 from alignup.text.json_text import decode_json
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterator, Mapping
 
 
@@ -35,9 +34,9 @@ def _shapes() -> Any:
 
 def collect(
     files: layout.NodeFiles,
-    target: str | os.PathLike[str],
+    target: layout.AnyPath,
     *,
-    config: str | os.PathLike[str] | None = None,
+    config: layout.AnyPath | None = None,
     pods: Mapping[str, Any] | None = None,
     node: Mapping[str, Any] | None = None,
     claims: Mapping[str, Any] | None = None,
@@ -72,7 +71,7 @@ def collect(
     return sorted(found)
 
 
-def _kubelet_files(files: layout.NodeFiles, config: str | os.PathLike[str] | None) -> Iterator[tuple[str, bytes]]:
+def _kubelet_files(files: layout.NodeFiles, config: layout.AnyPath | None) -> Iterator[tuple[str, bytes]]:
     """Yield the configuration in effect, the state files and the PodResources answers, where they are there."""
     configuration = read_configuration(files, config)
     if configuration.source:

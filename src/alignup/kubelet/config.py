@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError, system_errors
-from alignup.kubelet.layout import CONFIG, CONFIG_FOLDER, CONFIGS_ELSEWHERE, NodeFiles, read_file
+from alignup.kubelet.layout import CONFIG, CONFIG_FOLDER, CONFIGS_ELSEWHERE, AnyPath, NodeFiles, read_file
 from alignup.kubernetes.config_documents import configuration_fields
 from alignup.kubernetes.policy_options import (
     ALL_OF,
@@ -26,8 +26,6 @@ from alignup.kubernetes.versions import release_of
 from alignup.records import Record
 
 if TYPE_CHECKING:
-    import os
-
     from alignup.kubelet.processes import RunningKubelet
     from alignup.kubernetes.kubelet_config import KubeletConfig
 
@@ -53,7 +51,7 @@ class Configuration(Record):
 
 
 def read_configuration(
-    files: NodeFiles, config: str | os.PathLike[str] | None = None, config_dir: str | os.PathLike[str] | None = None
+    files: NodeFiles, config: AnyPath | None = None, config_dir: AnyPath | None = None
 ) -> Configuration:
     """Return the configuration of a node.
 
@@ -82,9 +80,7 @@ def read_configuration(
     return Configuration(fields, tuple(parts), kubelet)
 
 
-def _texts(
-    files: NodeFiles, config: str | os.PathLike[str] | None, config_dir: str | os.PathLike[str] | None
-) -> Iterator[tuple[str, bytes]]:
+def _texts(files: NodeFiles, config: AnyPath | None, config_dir: AnyPath | None) -> Iterator[tuple[str, bytes]]:
     """Yield where each part of the configuration stands, and its text, in the order of merging."""
     kubelet = files.kubelet
     if config is not None:

@@ -21,13 +21,16 @@ import stat
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from alignup.errors import InputError, errors_in, system_errors
 from alignup.kubelet import must_gather
 from alignup.kubelet.processes import RunningKubelet, find_kubelet
 from alignup.machine.archive import ROOT_TOPS, is_pci_link, kernel_file_size, kernel_tree, read_archive
 from alignup.machine.sysfs.tree import DirectoryTree, KernelTree
+
+# What names a file or a folder.
+AnyPath: TypeAlias = str | os.PathLike[str]
 
 KUBELET: Final = "var/lib/kubelet"
 CONFIG: Final = f"{KUBELET}/config.yaml"
@@ -74,10 +77,7 @@ class FolderFiles:
     """
 
     def __init__(
-        self,
-        root: str | os.PathLike[str] = "/",
-        kubelet_dir: str | os.PathLike[str] | None = None,
-        kubelet: RunningKubelet | None = None,
+        self, root: AnyPath = "/", kubelet_dir: AnyPath | None = None, kubelet: RunningKubelet | None = None
     ) -> None:
         self.kubelet = kubelet
         self.source = os.fspath(root)
@@ -161,7 +161,7 @@ class ArchiveFiles:
 
     kubelet: RunningKubelet | None = None
 
-    def __init__(self, path: str | os.PathLike[str], node_name: str | None = None) -> None:
+    def __init__(self, path: AnyPath, node_name: str | None = None) -> None:
         self.source = os.fspath(path)
         archive = read_archive(path, _TOPS, _most_bytes, is_pci_link, _WHAT, node_name)
         with errors_in(self.source):
@@ -192,9 +192,7 @@ def _most_bytes(path: str) -> int | None:
 NodeFiles = FolderFiles | ArchiveFiles
 
 
-def open_node(
-    root: str | os.PathLike[str], kubelet_dir: str | os.PathLike[str] | None = None, node_name: str | None = None
-) -> NodeFiles:
+def open_node(root: AnyPath, kubelet_dir: AnyPath | None = None, node_name: str | None = None) -> NodeFiles:
     """Return the files of a node: a folder's, or those in an archive.
 
     Args:
