@@ -25,7 +25,7 @@ from alignup.koordinator.effective import (
     pod_policy,
 )
 from alignup.machine.bits import union
-from alignup.records import Record, replace
+from alignup.records import Record, field, replace
 from alignup.topology_manager.hints import HintList, TopologyHint
 from alignup.topology_manager.policy import NonePolicy, Policy, SingleNUMANodePolicy, make_policy
 from alignup.topology_manager.scope import TOPOLOGY_AFFINITY_ERROR, PodScope, Refusal, Scope, Store
@@ -137,49 +137,39 @@ class ExclusiveScope(Record):
         return exclusivity_sentence(self.holders(Occupancy(multi=mask) if self.ruled.is_single else Occupancy(mask)))
 
 
-class PodPolicies:
+class PodPolicies(Record, frozen=False, eq=False):
     """The policies that pods bring to one node, and who holds which NUMA nodes there.
 
-    Args:
+    Attributes:
         manager: the node's manager; its policy is the node's.
         machine: for the policies that pods bring.
         options: the node's topology options; they hold for the pods' policies as well.
         numa_nodes: returns the mask of the NUMA nodes that a container's CPUs, memory and devices lie in, by the uid
             of its pod and its name.
         default_exclusive: the exclusivity of pods that name a policy and no exclusivity.
+        held_by: by uid, what pods hold.
+        policies: by name, those that the node does not have itself.
     """
 
-    __slots__ = ("_default", "_held_by", "_machine", "_manager", "_numa_nodes", "_options", "_policies")
-
-    def __init__(
-        self,
-        manager: TopologyManager,
-        machine: Machine,
-        options: TopologyOptions,
-        numa_nodes: Callable[[str, str], int],
-        default_exclusive: str = REQUIRED,
-    ) -> None:
-        self._held_by: dict[str, Occupancy] = {}
-        self._default = default_exclusive
-        self._manager = manager
-        self._machine = machine
-        self._numa_nodes = numa_nodes
-        self._options = options
-        self._policies: dict[str, Policy] = {}
+    manager: TopologyManager
+    machine: Machine
+    options: TopologyOptions
+    numa_nodes: Callable[[str, str], int]
+    default_exclusive: str = REQUIRED
+    held_by: dict[str, Occupancy] = field(default_factory=dict)
+    policies: dict[str, Policy] = field(default_factory=dict)
 
     def copy(self, manager: TopologyManager, numa_nodes: Callable[[str, str], int]) -> PodPolicies:
         """Return the same for a copy of the node, with its manager and its holdings."""
-        other = PodPolicies(manager, self._machine, self._options, numa_nodes, self._default)
-        other._held_by, other._policies = self._held_by.copy(), self._policies
-        return other
+        return replace(self, manager=manager, numa_nodes=numa_nodes, held_by=self.held_by.copy())
 
     @property
     def occupancy(self) -> Occupancy:
         """The NUMA nodes that all pods hold; pods without an annotation run under the node's policy."""
-        for pod in self._manager.pods:
-            if pod.uid not in self._held_by:
-                self._held_by[pod.uid] = self._held(pod, self._manager.policy.name)
-        return reduce(or_, self._held_by.values(), NOTHING_HELD)
+        for pod in self.manager.pods:
+            if pod.uid not in self.held_by:
+                self.held_by[pod.uid] = self._held(pod, self.manager.policy.name)
+        return reduce(or_, self.held_by.values(), NOTHING_HELD)
 
     def ruling(self, pod: Pod) -> ExclusiveScope | Refusal | None:
         """Return the scope, with the policy, that a pod's annotation asks for; None: nothing, a refusal: a mismatch.
@@ -188,10 +178,10 @@ class PodPolicies:
             InputError: the annotation cannot be read.
             ConfigError: the machine has more NUMA nodes than the options allow.
         """
-        wanted = pod_policy(pod, self._default)
+        wanted = pod_policy(pod, self.default_exclusive)
         if wanted is None:
             return None
-        own = self._manager.policy
+        own = self.manager.policy
         policy = joined_policy(wanted.policy, own.name, none=NonePolicy.name)
         if policy is None:
             return Refusal(StatusCode.UNRESOLVABLE.value, mismatch_sentence(wanted.policy, own.name))
@@ -200,7 +190,7 @@ class PodPolicies:
         is_own = policy == own.name
         rule = own if is_own else self._policy(policy)
         ruled = ExclusivePolicy(rule, wanted.exclusive, self.occupancy, self._all_nodes)
-        return ExclusiveScope(self._manager.scope if is_own else PodScope(), ruled, self._held, self._holders)
+        return ExclusiveScope(self.manager.scope if is_own else PodScope(), ruled, self._held, self._holders)
 
     def mixes_unwillingly(self, pod: Pod, mask: int) -> bool:
         """Return whether a pod that prefers to keep apart (Preferred) would share one of these NUMA nodes.
@@ -218,7 +208,7 @@ class PodPolicies:
             InputError, ConfigError: as `ruling`.
             PodExistsError: a pod of this uid is admitted already.
         """
-        manager, ruling = self._manager, self.ruling(pod)
+        manager, ruling = self.manager, self.ruling(pod)
         if ruling is None:
             return manager.decide(pod, manager.policy, manager.scope, observed=observed)
         if isinstance(ruling, Refusal):
@@ -230,37 +220,37 @@ class PodPolicies:
 
     def admitted(self, pod: Pod, policy: str) -> None:
         """Remember what an annotated pod got, under the policy that it was judged by."""
-        self._held_by[pod.uid] = self._held(pod, policy)
+        self.held_by[pod.uid] = self._held(pod, policy)
 
     def removed(self, pod_uid: str) -> None:
         """Forget a pod; one that was never remembered is no error."""
-        self._held_by.pop(pod_uid, None)
+        self.held_by.pop(pod_uid, None)
 
     def _policy(self, name: str) -> Policy:
         """Return a policy that the node does not have itself; made once."""
-        if name not in self._policies:
-            nodes, distances = len(self._machine.numa_nodes), self._machine.distance_matrix
-            self._policies[name] = make_policy(name, nodes, distances, self._options)
-        return self._policies[name]
+        if name not in self.policies:
+            nodes, distances = len(self.machine.numa_nodes), self.machine.distance_matrix
+            self.policies[name] = make_policy(name, nodes, distances, self.options)
+        return self.policies[name]
 
     @property
     def _all_nodes(self) -> int:
-        return (1 << len(self._machine.numa_nodes)) - 1
+        return (1 << len(self.machine.numa_nodes)) - 1
 
     def _held(self, pod: Pod, policy: str) -> Occupancy:
         """Return what a pod holds now."""
-        affinities = self._manager.affinities(pod.uid)
+        affinities = self.manager.affinities(pod.uid)
         names = [container.name for container in pod.all_containers]
-        parts = [(self._numa_nodes(pod.uid, name), affinities.get(name)) for name in names]
+        parts = [(self.numa_nodes(pod.uid, name), affinities.get(name)) for name in names]
         return pod_occupancy(policy, parts, self._all_nodes)
 
     def _holders(self, wanted: Occupancy) -> Mapping[str, str]:
         """Return the pods that hold any of these nodes, as `exclusivity_sentence` takes them."""
-        pods = {pod.uid: pod.namespaced_name for pod in self._manager.pods}
-        ids = self._machine.numa_node_ids
+        pods = {pod.uid: pod.namespaced_name for pod in self.manager.pods}
+        ids = self.machine.numa_node_ids
         return {
             pods.get(uid, uid): holding_words(held, ids, single=bool(wanted.single))
-            for uid, held in self._held_by.items()
+            for uid, held in self.held_by.items()
             if held.single & wanted.single or held.multi & wanted.multi
         }
 
