@@ -92,10 +92,8 @@ class NodeReader:
         for index, manifest in enumerate(wire.pods):
             admission = node.admit(read_pod(manifest))
             if not admission.admitted:
-                raise InputError(
-                    f"the node does not admit its own pods in their order: {admission.reason} "
-                    f"({admission.message}) at pods[{index}]"
-                )
+                why = f"{admission.reason} ({admission.message}) at pods[{index}]"
+                raise InputError(f"the node does not admit its own pods in their order: {why}")
         return wire.name, node
 
     def empty_node(self, line: str | bytes, labels: Mapping[str, str] | None = None) -> tuple[_NodeLine, Node]:

@@ -375,10 +375,8 @@ def refusal_texts(
         place += len(amounts)
     for name, amounts in columns.items():
         # whether it takes more NUMA nodes now than if all that can be given were free
-        free, whole = (
-            np.cumsum(-np.sort(-found[indices], axis=1), axis=1)
-            for found in (cluster.free(name), cluster.allocatable(name))
-        )
+        there = (cluster.free(name), cluster.allocatable(name))
+        free, whole = (np.cumsum(-np.sort(-found[indices], axis=1), axis=1) for found in there)
         for amount in amounts:
             facts[:, place] = (free < amount).sum(axis=1) > (whole < amount).sum(axis=1)
             place += 1

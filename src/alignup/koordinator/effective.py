@@ -235,10 +235,8 @@ def default_exclusive(policy: str, exclusive: str, default: str = REQUIRED) -> s
 
 def mismatch_sentence(pod: str, node: str) -> str:
     """Return why a pod's policy keeps it from a node, naming both."""
-    return (
-        f"the pod asks for NUMA topology policy {pod}, the node has {node}: "
-        f"a pod runs on nodes of its own policy and on nodes without one"
-    )
+    rule = "a pod runs on nodes of its own policy and on nodes without one"
+    return f"the pod asks for NUMA topology policy {pod}, the node has {node}: {rule}"
 
 
 class Occupancy(Record):

@@ -253,9 +253,8 @@ def _endless(state: CpuState, config: KubeletConfig, machine: Machine, reserved:
     one_socket = options.align_by_socket and config.profile.distribution_prefers_one_socket
     for count in range(together, free.bit_count() + 1, together):
         if never_ends(topology, free, count, together, in_one_socket=one_socket):
-            yield finding(
-                "endless-distribution", f"a container of {count} CPUs finds halves of cores left on NUMA nodes"
-            )
+            text = f"a container of {count} CPUs finds halves of cores left on NUMA nodes"
+            yield finding("endless-distribution", text)
             return
 
 

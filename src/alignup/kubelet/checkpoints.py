@@ -242,9 +242,8 @@ def read_cpu_state(data: bytes, source: str = "cpu_manager_state", version: Kube
     )
     told = told or matching(_cpu_texts(wire, state), wire.checksum, 1 if by_id else 3 if pods else 2)
     if told.version == 1 and "V1" not in known:
-        raise InputError(
-            f"kubelet {version} reads states of version {known[0][1:]} or later, and this is version 1 at {source}"
-        )
+        reads = f"kubelet {version} reads states of version {known[0][1:]} or later"
+        raise InputError(f"{reads}, and this is version 1 at {source}")
     return replace(state, **asdict(told))
 
 
@@ -613,10 +612,8 @@ def read_state(files: NodeFiles, version: KubeletVersion = NEWEST) -> KubeletSta
         if isinstance(one, InputError):
             raise one
         if not one.is_intact:
-            raise InputError(
-                f"the checksum in the file is {one.checksum}, and its content has {one.expected_checksum} "
-                f"at {files.place(path)}{_DAMAGED}"
-            )
+            sums = f"the checksum in the file is {one.checksum}, and its content has {one.expected_checksum}"
+            raise InputError(f"{sums} at {files.place(path)}{_DAMAGED}")
     return state_of(found)
 
 

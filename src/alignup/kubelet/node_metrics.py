@@ -41,8 +41,7 @@ def prometheus_text(found: KubeletNode) -> str:
     for holding in holdings.containers:
         if holding:
             namespace, _, name = holding.pod.partition("/")
-            spread.labels(namespace, name, holding.container).set(
-                found.node.numa_nodes(holding.pod_uid, holding.container).bit_count()
-            )
+            numa_nodes = found.node.numa_nodes(holding.pod_uid, holding.container)
+            spread.labels(namespace, name, holding.container).set(numa_nodes.bit_count())
     text: bytes = generate_latest(registry)
     return text.decode()

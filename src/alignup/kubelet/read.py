@@ -116,10 +116,8 @@ def machine_of(files: NodeFiles) -> Machine:
     """
     kernel = files.kernel
     if kernel is None:
-        raise InputError(
-            f"no folder sys, which describes the machine, at {files.source}; --machine FILE gives it, or "
-            "`tar czf FILE -C / sys/devices/system` packs it"
-        )
+        missing = f"no folder sys, which describes the machine, at {files.source}"
+        raise InputError(f"{missing}; --machine FILE gives it, or `tar czf FILE -C / sys/devices/system` packs it")
     return describe(kernel)
 
 
@@ -155,10 +153,8 @@ def read_records(
             state = state.named(ids)
     listed, allocatable = find_answers(files)
     if state.is_empty and not configuration.source and listed is None:
-        raise InputError(
-            f"no files of a kubelet at {files.source}, such as {CONFIG} or {CPU_STATE}; "
-            "`alignup node collect FILE` on the node packs them"
-        )
+        missing = f"no files of a kubelet at {files.source}, such as {CONFIG} or {CPU_STATE}"
+        raise InputError(f"{missing}; `alignup node collect FILE` on the node packs them")
     return NodeRecords(
         files, version, configuration, state, pods, listed, allocatable, node_object, allocated, newer_release(told)
     )
@@ -342,10 +338,9 @@ def _devices(records: NodeRecords) -> dict[str, tuple[Device, ...]]:
     registered = {(resource, identity) for resource, ids in checkpoint.registered.items() for identity in ids}
     unknown = registered - known_devices.keys()
     if unknown:
-        warn(
-            f"no PodResources answer at {records.files.source}: the NUMA nodes of {len(unknown)} devices that nobody "
-            "holds are not known, and they count as near none"
-        )
+        missing = f"no PodResources answer at {records.files.source}"
+        devices = f"the NUMA nodes of {len(unknown)} devices that nobody holds"
+        warn(f"{missing}: {devices} are not known, and they count as near none")
     return {
         resource: tuple(known_devices.get((resource, one)) or Device(one, None) for one in sorted(ids))
         for resource, ids in checkpoint.registered.items()

@@ -76,14 +76,11 @@ def read_pod(manifest: Mapping[str, Any], place: str = "", stored_qos: QOSClass 
     if spec is None or not spec.containers:
         raise InputError.at(f"{before}spec.containers", "at least one container", spec and spec.containers)
     names: set[str] = set()
-    raw_init = [
-        _raw_requests(container, f"{before}spec.initContainers[{index}]", names, True)
-        for index, container in enumerate(spec.init_containers or ())
-    ]
-    raw_containers = [
-        _raw_requests(container, f"{before}spec.containers[{index}]", names, False)
-        for index, container in enumerate(spec.containers)
-    ]
+    lists = (("initContainers", spec.init_containers), ("containers", spec.containers))
+    raw_init, raw_containers = (
+        [_raw_requests(one, f"{before}spec.{kind}[{index}]", names, kind) for index, one in enumerate(listed or ())]
+        for kind, listed in lists
+    )
     namespace = metadata.namespace or "default"
     if spec.resource_claims:
         warn(f"{IGNORED_CLAIMS} {namespace}/{name} are ignored: devices of DRA drivers are not modelled")
@@ -189,7 +186,7 @@ def _allocated(status: PodStatusWire, raw_containers: Iterable[RawRequests], bef
     return found
 
 
-def _raw_requests(container: ContainerWire, place: str, names: set[str], is_init: bool) -> RawRequests:
+def _raw_requests(container: ContainerWire, place: str, names: set[str], kind: str) -> RawRequests:
     """Return the resources of a container; its name is added to `names`."""
     name = container.name
     if not name:
@@ -197,6 +194,7 @@ def _raw_requests(container: ContainerWire, place: str, names: set[str], is_init
     if name in names:
         raise InputError.at(f"{place}.name", "a name that no other container of the pod has", name)
     names.add(name)
+    is_init = kind == "initContainers"
     is_sidecar = is_init and container.restart_policy == "Always"
     if container.resources is None:
         return RawRequests(name, {}, {}, is_init, is_sidecar)

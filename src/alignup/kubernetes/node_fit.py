@@ -344,9 +344,7 @@ def node_object(data: object, where: str = "nodeObject") -> NodeObject:
     metadata = wire.metadata or MetadataWire()
     status = wire.status or NodeStatusWire()
     info = status.node_info or NodeInfoWire()
-    amounts = {
-        name: in_units(name, parse_quantity(value, f"{where}.status.allocatable", name))
-        for name, value in (status.allocatable or {}).items()
-    }
+    given, place = status.allocatable or {}, f"{where}.status.allocatable"
+    amounts = {name: in_units(name, parse_quantity(value, place, name)) for name, value in given.items()}
     taints = tuple((wire.spec or NodeSpecWire()).taints or ())
     return NodeObject(metadata.name or "", metadata.labels or {}, info.kubelet_version or None, amounts, taints)

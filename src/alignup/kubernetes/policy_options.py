@@ -79,22 +79,16 @@ def check_available(
     stages = option_stages(family, version)
     for name in sorted(options, key=str):
         since = next((one for one in KNOWN_VERSIONS if name in option_stages(family, one)), None)
+        unknown = f'unknown {family.words} Policy option: "{one_line(str(name))}"'
         if since is None:
-            raise ConfigError(
-                f'unknown {family.words} Policy option: "{one_line(str(name))}" '
-                f"(expected options among {', '.join(stages)}, got {name!r} at {where})"
-            )
+            raise ConfigError(f"{unknown} (expected options among {', '.join(stages)}, got {name!r} at {where})")
         if name not in stages:
-            raise ConfigError(
-                f'unknown {family.words} Policy option: "{name}" '
-                f"({where}: kubelet {version} does not know it, {since} and later do)"
-            )
-        stage = stages[name]
-        if stage != "GA" and not gates[family.gate_of(stage)]:
-            raise ConfigError(
-                f'{family.words} Policy {stage.title()}-level Options not enabled, but option "{name}" provided '
-                f"({where}: the feature gate {family.gate_of(stage)} of kubelet {version} is off)"
-            )
+            raise ConfigError(f"{unknown} ({where}: kubelet {version} does not know it, {since} and later do)")
+        stage, gate = stages[name], family.gate_of(stages[name])
+        if stage != "GA" and not gates[gate]:
+            words = f"{family.words} Policy {stage.title()}-level Options not enabled"
+            off = f"the feature gate {gate} of kubelet {version} is off"
+            raise ConfigError(f'{words}, but option "{name}" provided ({where}: {off})')
 
 
 # NUMA nodes that a kubelet allows without max-allowable-numa-nodes, which must not be smaller.
@@ -237,9 +231,8 @@ def gate_complaints(given: Mapping[str, bool], version: KubeletVersion) -> Itera
         version: the kubelet's release.
     """
     release = release_of(version)
-    yield from _complaints(
-        {name: value for name, value in given.items() if name not in known_names("managerGates")}, version
-    )
+    own = known_names("managerGates")
+    yield from _complaints({name: value for name, value in given.items() if name not in own}, version)
     on = _all_gates(given, release.gates)
     for name, needed in sorted(release.needs.items()):
         off = [one for one in needed if not on.get(one)]
@@ -264,10 +257,8 @@ def _complaints(given: Mapping[str, bool], version: KubeletVersion) -> Iterator[
     for name in sorted(given.keys() & known.keys()):
         stage = known[name]
         if stage.is_locked and given[name] != stage.is_on:
-            yield (
-                f"cannot set feature gate {name} to {str(given[name]).lower()}, feature is locked to "
-                f"{str(stage.is_on).lower()} (featureGates of kubelet {version})"
-            )
+            locked = f"feature is locked to {str(stage.is_on).lower()} (featureGates of kubelet {version})"
+            yield f"cannot set feature gate {name} to {str(given[name]).lower()}, {locked}"
 
 
 def _all_gates(given: Mapping[str, bool], known: Mapping[str, GateStage]) -> dict[str, bool]:

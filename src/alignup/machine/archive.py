@@ -453,10 +453,8 @@ def load_snapshot(path: str | os.PathLike[str], node_name: str | None = None) ->
     if tree is None:
         if Path(path).is_dir():
             return DirectoryTree(path)
-        raise InputError(
-            f"no files of sys and proc in the snapshot {source}; "
-            "`alignup machine --snapshot FILE` or `tar czf FILE -C / sys/devices/system` packs them"
-        )
+        packs = "`alignup machine --snapshot FILE` or `tar czf FILE -C / sys/devices/system` packs them"
+        raise InputError(f"no files of sys and proc in the snapshot {source}; {packs}")
     return tree
 
 

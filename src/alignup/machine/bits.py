@@ -8,7 +8,9 @@ from operator import or_
 
 TYPE_CHECKING = False  # `typing` is slow to import
 if TYPE_CHECKING:
-    from typing import Final
+    from typing import Final, TypeVar
+
+    _Key = TypeVar("_Key")
 
 _SHORT: Final = 512
 _WORD_BYTES: Final = 8
@@ -59,6 +61,14 @@ def overlapping(sets: Iterable[int], bits: int) -> int:
     5
     """
     return bit_set(position for position, one in enumerate(sets) if one & bits)
+
+
+def unions(sets: Iterable[tuple[_Key, int]]) -> dict[_Key, int]:
+    """Return by key the union of the bit sets that have it, in the order in which keys come first."""
+    found: dict[_Key, int] = {}
+    for key, bits in sets:
+        found[key] = found.get(key, 0) | bits
+    return found
 
 
 def union(sets: Iterable[int]) -> int:

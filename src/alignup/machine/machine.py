@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from itertools import count, pairwise
 
 from alignup.errors import InputError
-from alignup.machine.bits import bit_numbers, bit_set, union
+from alignup.machine.bits import bit_numbers, bit_set, union, unions
 from alignup.records import Record, field, json_fields, replace
 from alignup.text.byte_sizes import BYTE_SUFFIXES, format_bytes, short_bytes
 from alignup.text.counting import counted
@@ -259,7 +259,9 @@ class Machine(Record):
         ids = tuple(node.id for node in self.numa_nodes)
         _check_numa_nodes(self.numa_nodes, ids)
         node_cpus = tuple(union(core.bits for core in node.cores) for node in self.numa_nodes)
-        socket_cpus, socket_nodes = _by_socket(self.numa_nodes)
+        owners = [(1 << position, core) for position, node in enumerate(self.numa_nodes) for core in node.cores]
+        socket_cpus = dict(sorted(unions((core.socket, core.bits) for _, core in owners).items()))
+        socket_nodes = dict(sorted(unions((core.socket, mask) for mask, core in owners).items()))
         rows = tuple(node.distances for node in self.numa_nodes)
         cpus = overlapping = 0
         for bits in node_cpus:
@@ -381,17 +383,6 @@ def _check_numa_nodes(nodes: tuple[NumaNode, ...], ids: tuple[int, ...]) -> None
     total = sum(node.memory for node in nodes)
     if total > MEMORY_LIMIT:
         raise InputError.at("the machine", f"at most {MEMORY_LIMIT} bytes of memory in all", total)
-
-
-def _by_socket(nodes: tuple[NumaNode, ...]) -> tuple[dict[int, int], dict[int, int]]:
-    """Return the CPUs and the NUMA nodes of each socket, by ascending socket id."""
-    cpus: dict[int, int] = {}
-    masks: dict[int, int] = {}
-    for position, node in enumerate(nodes):
-        for core in node.cores:
-            cpus[core.socket] = cpus.get(core.socket, 0) | core.bits
-            masks[core.socket] = masks.get(core.socket, 0) | 1 << position
-    return dict(sorted(cpus.items())), dict(sorted(masks.items()))
 
 
 def machine_from_dict(data: Mapping[str, Any], where: str = "machine") -> Machine:

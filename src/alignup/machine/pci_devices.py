@@ -21,10 +21,7 @@ if TYPE_CHECKING:
 
     from alignup.machine.machine import Machine, PciDevice
 
-_EXPECTED: Final = (
-    "RESOURCE=VENDOR:DEVICE, RESOURCE=class=CLASS or RESOURCE=VENDOR:DEVICE,class=CLASS in hex, "
-    "such as nvidia.com/gpu=10de:*"
-)
+_FORMS: Final = "RESOURCE=VENDOR:DEVICE, RESOURCE=class=CLASS or RESOURCE=VENDOR:DEVICE,class=CLASS in hex"
 _SELECTOR: Final = re.compile(
     r"(?P<resource>[A-Za-z0-9][A-Za-z0-9._/-]*)="
     r"(?!$)(?:(?P<vendor>[0-9a-fA-F]{4}):(?P<device>[0-9a-fA-F]{4}|\*))?"
@@ -56,7 +53,7 @@ class PciSelector(Record):
         """
         found = _SELECTOR.fullmatch(text)
         if not found:
-            raise InputError.at("--device-resource", _EXPECTED, text)
+            raise InputError.at("--device-resource", f"{_FORMS}, such as nvidia.com/gpu=10de:*", text)
         class_, vendor, device = ((found[name] or "").lower() for name in ("class", "vendor", "device"))
         usual = DISPLAY_CLASS if found["resource"] == GPU_RESOURCE else ""
         return cls(found["resource"], class_ or usual, vendor, device.replace("*", ""))

@@ -96,10 +96,8 @@ def _parts(explanation: Explanation) -> Iterator[Element]:
     """Yield the elements of one explanation."""
     yield heading(f"{explanation.pod}: {'✓ admitted' if explanation else f'✗ refused: {explanation.reason}'}")
     yield paragraph(explanation.cause)
-    yield paragraph(
-        f"policy {explanation.policy}, scope {explanation.scope}, QoS class {explanation.qos}"
-        + ("" if explanation.container is None else f"; container {explanation.container}")
-    )
+    whose = "" if explanation.container is None else f"; container {explanation.container}"
+    yield paragraph(f"policy {explanation.policy}, scope {explanation.scope}, QoS class {explanation.qos}{whose}")
     holdings = explanation.after or explanation.before
     signs: dict[str, Sign] = {}
     if explanation.machine is not None:
@@ -116,9 +114,8 @@ def _parts(explanation: Explanation) -> Iterator[Element]:
     if holdings.memory_groups:
         yield listed([words.group_in_words(one) for one in explanation.before.memory_groups])
     yield heading("Its containers", 3)
-    yield scrolling(
-        table(words.container_columns(explanation), list(words.container_rows(explanation, explanation.containers)))
-    )
+    rows = list(words.container_rows(explanation, explanation.containers))
+    yield scrolling(table(words.container_columns(explanation), rows))
     if not explanation.admitted:
         there = tuple(one for one in holdings.containers if one.pod_uid != explanation.uid)
         holdings = replace(holdings, containers=there)

@@ -66,9 +66,8 @@ def lay_out(
     parts = [boxes.group(boxes.in_rows(drawn, _WIDEST, _BETWEEN))]
     for ids in sorted(ids for ids in places if len(ids) != 1):
         label = _near(ids)
-        parts.append(
-            boxes.framed("apart", boxes.stacked(list(_device_boxes(ids, places[ids], _DEVICES_WIDTH))), label, label)
-        )
+        near = list(_device_boxes(ids, places[ids], _DEVICES_WIDTH))
+        parts.append(boxes.framed("apart", boxes.stacked(near), label, label))
     if machine.unassigned_cores:
         label = "in no NUMA node: nothing is placed here"
         parts.append(boxes.framed("apart", [_cores_box(machine.unassigned_cores)], label, label))

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Final, TypeVar
 
 from alignup.errors import InputError, warn
-from alignup.machine.bits import bit_numbers, union
+from alignup.machine.bits import bit_numbers, union, unions
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device, LoadedMachine
 from alignup.machine.machine import Machine, NumaNode, PciDevice, cores_within, make_cores
@@ -166,11 +166,7 @@ def _assumed_sockets(nodes: Mapping[int, int], cores: Iterable[int], count: int)
     place = {cpu: numa_id for numa_id, cpus in nodes.items() for cpu in bit_numbers(cpus)}
     lowest = [((core & -core).bit_length() - 1, core) for core in cores if core]
     ordered = [core for _, core in sorted(lowest, key=lambda one: (place.get(one[0], 0), one[0]))]
-    sockets: dict[int, int] = {}
-    for index, core in enumerate(ordered):
-        number = index * count // len(ordered)
-        sockets[number] = sockets.get(number, 0) | core
-    return sockets
+    return unions((index * count // len(ordered), core) for index, core in enumerate(ordered))
 
 
 def _row(facts: Facts, numa_id: int, ids: list[int]) -> tuple[int, ...]:

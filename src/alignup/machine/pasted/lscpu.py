@@ -11,6 +11,7 @@ from json import JSONDecoder
 from typing import Any, Final
 
 from alignup.errors import InputError
+from alignup.machine.bits import unions
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.pasted.facts import Facts, only_one
 
@@ -138,10 +139,10 @@ def _of_rows(rows: Sequence[Mapping[str, str]], what: str) -> Facts:
     if any(row.get("CORE", "-") not in _NONE for row in online.values()):
         columns = ("NODE", "SOCKET", "CORE")
         keys = {bit: (*map(row.get, columns), _cache(row, "L1D")) for bit, row in online.items()}
-        cores = tuple(_groups(keys).values())
+        cores = tuple(unions((key, bit) for bit, key in keys.items()).values())
     caches = {bit: level for bit, row in online.items() if (level := _cache(row, "L3")) not in _NONE}
     knows_caches = any("L3" in name.split(":") for row in online.values() for name in row)
-    l3_groups = tuple(_groups(caches).values()) if knows_caches else None
+    l3_groups = tuple(unions((key, bit) for bit, key in caches.items()).values()) if knows_caches else None
     return Facts(nodes, cores, sockets, l3_groups, offline)
 
 
@@ -150,18 +151,10 @@ def _numbered(rows: Mapping[int, Mapping[str, str]], name: str) -> dict[int, int
     found = {bit: number for bit, row in rows.items() if (number := row.get(name, "-")) not in _NONE}
     if not found:
         return None
-    grouped = _groups(found)
+    grouped = unions((number, bit) for bit, number in found.items())
     if not all(number.isascii() and number.isdigit() and len(number) <= _MOST_DIGITS for number in grouped):
         raise InputError.at(f"the column {name} of lscpu", "numbers", next(iter(grouped)))
     return {int(number): cpus for number, cpus in grouped.items()}
-
-
-def _groups(keys: Mapping[int, Any]) -> dict[Any, int]:
-    """Return the CPUs of each key."""
-    found: dict[Any, int] = {}
-    for bit, key in keys.items():
-        found[key] = found.get(key, 0) | bit
-    return found
 
 
 def _cache(row: Mapping[str, str], level: str) -> str:
