@@ -90,7 +90,7 @@ def command(
         if not as_json:
             show_note(loaded.title)
     if pictures and found:
-        from alignup.pictures.explanation_page import explanation_scene, explanations_page
+        from alignup.pictures.drawing import explanation_scene, explanations_page
         from alignup.pictures.picture import drawing_of
 
         drawn = next((one for one in found if not one), found[-1])

@@ -1,25 +1,159 @@
-"""Draws what the library returns, for notebooks and files."""
+"""Draws what the library returns, for notebooks and files.
+
+An explanation is shown as the machine with who held what, what the pod got or could not get, and tables of the facts.
+`alignup.explanations` finds all of it out; nothing is decided here.
+"""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError, system_errors
-from alignup.explanations.explanation import Explanation
+from alignup.explanations import words
+from alignup.explanations.explanation import Explanation, PlacePart, ResourcePart, Step
+from alignup.machine.device_inventory import Device
 from alignup.machine.machine import Machine
-from alignup.node.holdings import holdings_of
+from alignup.node.holdings import Holdings, holdings_of
 from alignup.node.node import Node
-from alignup.pictures.explanation_page import explanation_html, explanation_scene, explanations_page
-from alignup.pictures.page import containers_table, fragment, page, paragraph
-from alignup.pictures.picture import Scene, drawing_of, machine_page
-from alignup.records import Record
+from alignup.pictures.page import (
+    containers_table,
+    fragment,
+    heading,
+    holders_table,
+    listed,
+    page,
+    paragraph,
+    scrolling,
+    table,
+)
+from alignup.pictures.picture import Scene, drawing_of, machine_page, scene_element
+from alignup.records import Record, replace
 from alignup.text.counting import counted
 from alignup.topology_manager.admission import Admission
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
     from xml.etree.ElementTree import Element
+
+    from alignup.pictures.overlay import Sign
+
+
+# Explanations in one page, which says how many more there are.
+MOST_SHOWN: Final = 20
+
+
+def explanation_scene(explanation: Explanation) -> Scene:
+    """Return the scene of an explanation.
+
+    What an admitted pod got, or containers of a refused one before the one that was refused, is drawn with heavy lines.
+    Of a refused pod each NUMA node says what it had then of what was asked for.
+
+    Raises:
+        ValueError: the explanation does not know its machine.
+    """
+    if explanation.machine is None:
+        raise ValueError("the explanation does not know its machine")
+    holdings = explanation.after or explanation.before
+    title = f"{explanation.pod} {'admitted' if explanation else f'refused: {explanation.reason}'}"
+    remarks = {} if explanation.admitted else _remarks(explanation)
+    units = {one.resource: words.amounts_in_words(one) for one in explanation.resources if one.places}
+    devices, uid, machine = _devices(holdings), explanation.uid, explanation.machine
+    return Scene(title, machine, devices, holdings, uid, remarks, units, explanation.cause)
+
+
+def _devices(holdings: Holdings) -> dict[str, list[Device]]:
+    """Return the devices that a record of holdings names."""
+    return {
+        one.resource: [Device(name, near, name not in one.unhealthy) for name, near in one.devices.items()]
+        for one in holdings.resources
+        if one.devices
+    }
+
+
+def _remarks(explanation: Explanation) -> dict[int, list[str]]:
+    """Return by NUMA node what it has of each resource asked for; nodes that have none of any are left out."""
+    asked = [part for part in explanation.resources if part.asked is not None and part.places]
+    remarks = {}
+    for numa_id in explanation.before.numa_node_ids:
+        near = [(part, [one for one in part.places if numa_id in one.numa_nodes]) for part in asked]
+        if any(place.capacity for _, places in near for place in places):
+            remarks[numa_id] = [_remark(part, numa_id, places) for part, places in near]
+    return remarks
+
+
+def _remark(part: ResourcePart, numa_id: int, places: Sequence[PlacePart]) -> str:
+    """Return what one NUMA node has of a resource, after a mark: alone, only with other nodes, or not at all."""
+    free = sum(place.free for place in places)
+    mark = ""
+    if part.offered is not None and not part.offered.anywhere:
+        sets = [*part.offered.preferred, *part.offered.other]
+        with_others = free and any(numa_id in one for one in sets)
+        mark = "✓ " if (numa_id,) in sets else "○ " if with_others else "✗ "
+    in_words = words.amounts_in_words(part)
+    there = f"{in_words(free)} free" if any(place.capacity for place in places) else "none here"
+    return f"{mark}{part.resource}: {in_words(part.asked or 0)} asked, {there}"
+
+
+def explanations_page(title: str, explanations: Sequence[Explanation]) -> str:
+    """Return the page of several explanations as the text of an HTML file."""
+    parts: list[Element] = []
+    for one in explanations[:MOST_SHOWN]:
+        parts += _parts(one)
+    if len(explanations) > MOST_SHOWN:
+        parts.append(paragraph(f"the first {MOST_SHOWN} of {len(explanations)} pods"))
+    return page(title, parts)
+
+
+def explanation_html(explanation: Explanation) -> str:
+    """Return an explanation as HTML within another page."""
+    return fragment(_parts(explanation))
+
+
+def _parts(explanation: Explanation) -> Iterator[Element]:
+    """Yield the elements of one explanation."""
+    yield heading(f"{explanation.pod}: {'✓ admitted' if explanation else f'✗ refused: {explanation.reason}'}")
+    yield paragraph(explanation.cause)
+    whose = "" if explanation.container is None else f"; container {explanation.container}"
+    yield paragraph(f"policy {explanation.policy}, scope {explanation.scope}, QoS class {explanation.qos}{whose}")
+    holdings = explanation.after or explanation.before
+    signs: dict[str, Sign] = {}
+    if explanation.machine is not None:
+        scene = explanation_scene(explanation)
+        yield scrolling(scene_element(replace(scene, is_headed=False)))
+        if not explanation.admitted:
+            yield paragraph("✓: this NUMA node could supply it alone; ○: only with others; ✗: not now")
+        signs = scene.signs
+    if explanation.suggestions:
+        yield heading("What would help", 3)
+        yield listed([one.text for one in explanation.suggestions])
+    for step in explanation.relevant_steps:
+        yield from _step_parts(step)
+    if holdings.memory_groups:
+        yield listed([words.group_in_words(one) for one in explanation.before.memory_groups])
+    yield heading("Its containers", 3)
+    rows = list(words.container_rows(explanation, explanation.containers))
+    yield scrolling(table(words.container_columns(explanation), rows))
+    if not explanation.admitted:
+        there = tuple(one for one in holdings.containers if one.pod_uid != explanation.uid)
+        holdings = replace(holdings, containers=there)
+    if holdings.containers:
+        yield heading("Who holds what", 3)
+        yield scrolling(holders_table(holdings, signs))
+
+
+def _step_parts(step: Step) -> Iterator[Element]:
+    """Yield one decision: what was asked, there and offered, the rule, and what the offers have in common."""
+    yield heading("The pod as a whole" if step.container is None else f"Container {step.container}", 3)
+    if step.resources:
+        rows = list(words.resource_rows(step.resources))
+        yield scrolling(table(words.RESOURCE_COLUMNS, rows, frozenset(words.RESOURCE_NUMBERS)))
+    else:
+        yield paragraph("requests nothing that is allocated by NUMA node")
+    yield paragraph(f"rule: {step.rule}")
+    if common := words.in_common(step):
+        yield paragraph(f"the offers have in common: {common}")
 
 
 class Drawing(Record):

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from alignup import Node, explain, read_machine
-from alignup.pictures.explanation_page import explanation_scene, explanations_page
+from alignup.pictures.drawing import explanation_scene, explanations_page
 from alignup.pictures.picture import drawing_of
 from pictures import HOSTILE, pod, read_page, texts_of, used_node
 

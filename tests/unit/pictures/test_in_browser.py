@@ -7,7 +7,7 @@ import pytest
 import browser
 from alignup import Node, explain
 from alignup.node.holdings import holdings_of
-from alignup.pictures.explanation_page import explanation_scene
+from alignup.pictures.drawing import explanation_scene
 from alignup.pictures.picture import Scene, drawing_of, machine_page
 from alignup.replay.report_page import replay_page
 from alignup.replay.scenario import apply_step, read_steps

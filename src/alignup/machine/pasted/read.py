@@ -1,24 +1,326 @@
 """Finds in a text what reports paste of a machine, in any order, and makes one machine of it.
 
-`_READERS` says which programs' outputs are known; the short ones are read here. What the text leaves open is told in a
-warning.
+`_READERS` says which programs' outputs are known. Of lscpu (util-linux) they are its list of properties, its table (-e)
+and its parsable form (-p); its JSON is turned into these first. The tree that lstopo (hwloc 1 and 2) prints becomes the
+objects of hwloc's XML, which `alignup.machine.hwloc_xml` makes a machine of, as far as it has the kernel's numbers;
+sizes in it are rounded. Whatever else a text has is ignored. What it leaves open is told in a warning.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from json import JSONDecoder
+from typing import TYPE_CHECKING, Any, Final
+from xml.etree.ElementTree import Element, SubElement
 
 from alignup.errors import InputError, errors_in
-from alignup.machine.bits import union
+from alignup.machine.bits import union, unions
 from alignup.machine.cpuset import CPU_LIMIT, CPUSet
+from alignup.machine.hwloc_xml import machine_of_topology
 from alignup.machine.pasted.facts import Facts, Gpu, machine_of_facts, only_one
-from alignup.machine.pasted.lscpu import is_cut_off, read_parsable, read_properties, read_table, without_json
-from alignup.machine.pasted.lstopo import read_lstopo
 
 if TYPE_CHECKING:
     from alignup.machine.device_inventory import LoadedMachine
+
+
+_PROPERTY: Final = re.compile(
+    r"\s*(Architecture|Thread\(s\) per core|Socket\(s\)|CPU\(s\)|On-line CPU\(s\) list|Off-line CPU\(s\) list"
+    r"|NUMA node(?P<node>\d{1,5}) CPU\(s\)):[ \t]*(?P<value>\S*)\s*"
+)
+_TABLE: Final = re.compile(r"\s*CPU(?:\s+(?:[A-Z][A-Za-z0-9]*(?::\w+)*))+\s*")
+_TABLE_ROW: Final = re.compile(r"\s*\d{1,5}(?:\s+[\w:.,-]+)+\s*")
+_PARSABLE: Final = re.compile(r"\s*# ?(CPU,[A-Za-z0-9,]+)\s*")
+_PARSABLE_ROW: Final = re.compile(r"\s*\d{1,5}(?:,[\w-]*)+\s*")
+_JSON: Final = re.compile(r'\{\s*"(?:lscpu|cpus)"\s*:')
+# What lscpu 2.38 writes in JSON for a number that it does not know.
+_BARE_HYPHEN: Final = re.compile(r":\s*-(?=\s*[,}])")
+_CUT_OFF: Final = re.compile(
+    r"\s*(?:\.\.\.|…|[\[<(](?:\.\.\.|…|snip|truncated|cut|output omitted).*)\s*", re.IGNORECASE
+)
+_ADJACENT: Final = ("ppc64", "s390")
+_MOST_DIGITS: Final = 5
+_NONE: Final = ("-", "")
+
+
+def is_cut_off(line: str) -> bool:
+    """Return whether a line says that something was left out there."""
+    return _CUT_OFF.fullmatch(line) is not None
+
+
+def rows_after(lines: Sequence[str], start: int, row: re.Pattern[str], what: str) -> list[str]:
+    """Return the lines of a table.
+
+    Args:
+        lines: those of the whole text.
+        start: the index of the table's first line.
+        row: the form of a line.
+        what: the name of the table in errors.
+
+    Raises:
+        InputError: the table is cut off.
+    """
+    found: list[str] = []
+    for line in lines[start:]:
+        if is_cut_off(line):
+            raise InputError(f"{what} is cut off after {len(found)} lines: give all of it")
+        if not row.fullmatch(line):
+            break
+        found.append(line)
+    return found
+
+
+def read_properties(lines: Sequence[str]) -> Facts | None:
+    """Return what the list of properties tells: NUMA nodes, and how many threads a core has."""
+    known: dict[str, list[str]] = {}
+    for line in lines:
+        matched = _PROPERTY.fullmatch(line)
+        if matched:
+            known.setdefault(matched[1], []).append(matched["value"])
+    values = {name: only_one(found, name) or "" for name, found in known.items()}
+    lists = {name: value for name, value in values.items() if name.startswith("NUMA")}
+    nodes = {int(name.split()[1].removeprefix("node")): _cpus(value, name) for name, value in lists.items()}
+    online = _cpus(values.get("On-line CPU(s) list", ""), "On-line CPU(s) list")
+    count = _number(values.get("CPU(s)", ""))
+    if not nodes and "Thread(s) per core" in values:
+        nodes = {0: online or (1 << (count or 0)) - 1}
+    if not nodes:
+        return None
+    return Facts(
+        nodes=nodes,
+        offline=_cpus(values.get("Off-line CPU(s) list", ""), "Off-line CPU(s) list"),
+        threads=_number(values.get("Thread(s) per core", "")),
+        socket_count=_number(values.get("Socket(s)", "")),
+        has_adjacent_threads=values["Architecture"].startswith(_ADJACENT) if "Architecture" in values else None,
+    )
+
+
+def _number(text: str) -> int | None:
+    """Return a number above zero; None: it is none."""
+    return int(text) or None if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None
+
+
+def _cpus(text: str, where: str) -> int:
+    """Return the CPUs of a list."""
+    if text.rstrip(",") != text or "..." in text or "…" in text:
+        raise InputError(f"{where} is cut off: give all of it")
+    return 0 if text in _NONE else int(CPUSet.parse(text, where))
+
+
+def read_table(lines: Sequence[str]) -> Facts | None:
+    """Return what the table of `lscpu -e` tells: all but memory and distances."""
+    return _of_tables(lines, _TABLE, _TABLE_ROW, "the table of lscpu -e", None)
+
+
+def read_parsable(lines: Sequence[str]) -> Facts | None:
+    """Return what `lscpu -p` tells: all but memory and distances."""
+    return _of_tables(lines, _PARSABLE, _PARSABLE_ROW, "the table of lscpu -p", ",")
+
+
+def _of_tables(
+    lines: Sequence[str], header: re.Pattern[str], row: re.Pattern[str], what: str, separator: str | None
+) -> Facts | None:
+    """Return what the one table of a text tells, however often it is there."""
+    tables = []
+    for index, line in enumerate(lines):
+        if header.fullmatch(line):
+            listed = [line.strip().lstrip("# "), *rows_after(lines, index + 1, row, what)]
+            names, *rows = (tuple(one.strip().upper().split(separator)) for one in listed)
+            if rows and {"CORE", "SOCKET", "NODE"} & set(names):
+                tables.append((names, tuple(rows)))
+    table = only_one(tables, what) if tables else None
+    return None if table is None else _of_rows([dict(zip(table[0], one, strict=False)) for one in table[1]], what)
+
+
+def _of_rows(rows: Sequence[Mapping[str, str]], what: str) -> Facts:
+    """Return what rows with a CPU each tell."""
+    online: dict[int, Mapping[str, str]] = {}
+    offline = 0
+    for row in rows:
+        bit = _cpus(row["CPU"], what)
+        if row.get("ONLINE", "yes").lower() in {"no", "n", "false"}:
+            offline |= bit
+        else:
+            online[bit] = row
+    nodes, sockets = (_numbered(online, name) for name in ("NODE", "SOCKET"))
+    # lscpu numbers the cores of each type of CPU from 0, and -y those of each socket: the L1 cache tells them apart
+    cores = None
+    if any(row.get("CORE", "-") not in _NONE for row in online.values()):
+        columns = ("NODE", "SOCKET", "CORE")
+        keys = {bit: (*map(row.get, columns), _cache(row, "L1D")) for bit, row in online.items()}
+        cores = tuple(unions((key, bit) for bit, key in keys.items()).values())
+    caches = {bit: level for bit, row in online.items() if (level := _cache(row, "L3")) not in _NONE}
+    knows_caches = any("L3" in name.split(":") for row in online.values() for name in row)
+    l3_groups = tuple(unions((key, bit) for bit, key in caches.items()).values()) if knows_caches else None
+    return Facts(nodes, cores, sockets, l3_groups, offline)
+
+
+def _numbered(rows: Mapping[int, Mapping[str, str]], name: str) -> dict[int, int] | None:
+    """Return the CPUs by the number in a column; None: it has none."""
+    found = {bit: number for bit, row in rows.items() if (number := row.get(name, "-")) not in _NONE}
+    if not found:
+        return None
+    grouped = unions((number, bit) for bit, number in found.items())
+    if not all(number.isascii() and number.isdigit() and len(number) <= _MOST_DIGITS for number in grouped):
+        raise InputError.at(f"the column {name} of lscpu", "numbers", next(iter(grouped)))
+    return {int(number): cpus for number, cpus in grouped.items()}
+
+
+def _cache(row: Mapping[str, str], level: str) -> str:
+    """Return the number of a cache, which `-p` has in a column and `-e` in a part of one; empty: there is none."""
+    for name, value in row.items():
+        levels = name.split(":")
+        if level in levels:
+            numbers = value.split(":")
+            place = levels.index(level)
+            return numbers[place] if place < len(numbers) else ""
+    return ""
+
+
+def without_json(text: str) -> str:
+    """Return a text with what `lscpu -J` prints turned into what lscpu prints without."""
+    found = _JSON.search(text)
+    if found is None:
+        return text
+    text = text[: found.start()] + _BARE_HYPHEN.sub(": null", text[found.start() :])
+    try:
+        value, end = JSONDecoder().raw_decode(text, found.start())
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"the JSON of lscpu is cut off or damaged: {str(error)[:80]}") from None
+    lines = [*_properties(value.get("lscpu")), *_table(value.get("cpus"))]
+    return "\n".join((text[: found.start()], *lines, without_json(text[end:])))
+
+
+def _properties(fields: Any) -> Iterator[str]:
+    for one in fields if isinstance(fields, list) else ():
+        if isinstance(one, dict):
+            yield f"{str(one.get('field')).rstrip(':')}: {one.get('data') or '-'}"
+            yield from _properties(one.get("children"))
+
+
+def _table(rows: Any) -> Iterable[str]:
+    entries = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    if entries:
+        yield " ".join(entries[0]).upper()
+        for row in entries:
+            yield " ".join(_cell(value) for value in row.values())
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "-"}[value]
+    return str(value)
+
+
+_MACHINE: Final = re.compile(r"\s*Machine(?: [LP]#\d+)?(?: \(.*|\s*)")
+_OBJECT: Final = re.compile(r"(?P<kind>[A-Z]\w*)(?: L#(?P<logical>\d{1,6}))?(?: \(?P#(?P<number>\d{1,6}))?(?P<rest>.*)")
+_AMOUNT: Final = re.compile(r"(?:local=)?(\d{1,12})([KMGT]B)\b")
+_LOCAL: Final = re.compile(r"local=(\d{1,12})([KMGT]B)\b")
+_PCI: Final = re.compile(r"PCI (?P<address>(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\b.*")
+_SHIFTS: Final = {"KB": 10, "MB": 20, "GB": 30, "TB": 40}
+_KINDS: Final = {"L3": "L3Cache", "L3Cache": "L3Cache", "Socket": "Package"}
+_MOST_NESTED: Final = 100
+
+
+def read_lstopo(lines: Sequence[str]) -> Facts | None:
+    """Return what the tree tells: all but distances.
+
+    Raises:
+        InputError: it is cut off, has hwloc's logical numbers only, or there are two trees.
+    """
+    starts = [index for index, line in enumerate(lines) if _MACHINE.fullmatch(line)]
+    if not starts:
+        return None
+    if len(starts) > 1:
+        raise InputError("there are several trees of lstopo: leave that of one machine")
+    tree = _tree(lines[starts[0] :])
+    root = Element("topology")
+    root.append(tree)
+    _number_sets(tree, 0)
+    machine = machine_of_topology(root, "the tree of lstopo")
+    nodes = {node.id: cpus for node, cpus in zip(machine.numa_nodes, machine.node_cpus, strict=True)}
+    cores = [core for node in machine.numa_nodes for core in node.cores]
+    caches = {core.l3: union(one.bits for one in cores if one.l3 == core.l3) for core in cores if core.l3 is not None}
+    return Facts(
+        nodes=nodes,
+        cores=tuple(core.bits for core in cores),
+        sockets=dict(zip(machine.sockets, machine.socket_cpus, strict=True)),
+        l3_groups=tuple(caches.values()),
+        memory={node.id: node.memory for node in machine.numa_nodes},
+        pci_devices=machine.pci_devices,
+    )
+
+
+def _tree(lines: Sequence[str]) -> Element:
+    """Return the objects, each within the one that is less indented; a plus sign joins objects within each other."""
+    margin = len(lines[0]) - len(lines[0].lstrip())
+    top = Element("object", type="Machine")
+    above = [(-1, top)]
+    for line in lines:
+        indent = len(line) - len(line.lstrip()) - margin
+        if is_cut_off(line):
+            raise InputError("the tree of lstopo is cut off: give all of it")
+        if indent < 0 or not line.strip() or (indent == 0 and above[-1][1] is not top):
+            break
+        while above[-1][0] >= indent:
+            above.pop()
+        if len(above) > _MOST_NESTED:
+            raise InputError(f"the tree of lstopo has more than {_MOST_NESTED} levels")
+        parent = above[-1][1]
+        for part in line.strip().split(" + "):
+            parent = _object(parent, part)
+        above.append((indent, parent))
+    return top
+
+
+def _object(parent: Element, text: str) -> Element:
+    """Add an object to the one that it is within, and return it."""
+    device = _PCI.match(text)
+    if device:
+        address = device["address"]
+        return SubElement(
+            parent, "object", type="PCIDev", pci_busid=address if address.count(":") > 1 else f"0000:{address}"
+        )
+    matched = _OBJECT.match(text)
+    if matched is None:
+        return SubElement(parent, "object", type="Misc")
+    kind = _KINDS.get(matched["kind"], matched["kind"])
+    made = SubElement(parent, "object", type=kind)
+    number = matched["number"] or (None if kind in {"PU", "NUMANode"} else matched["logical"])
+    if number is not None:
+        made.set("os_index", number)
+    elif kind == "PU" or (kind == "NUMANode" and matched["logical"] is not None):
+        raise InputError("the tree of lstopo has logical numbers only: run it without -l and --logical")
+    size = _LOCAL.search(text) or _AMOUNT.search(text)
+    if kind == "NUMANode" and size:
+        made.set("local_memory", str(int(size[1]) << _SHIFTS[size[2]]))
+    return made
+
+
+def _number_sets(element: Element, near: int) -> int:
+    """Give each object its set of CPUs and return it; a NUMA node that has none within it is near those around it."""
+    if element.get("type") == "PU":
+        cpu = int(element.get("os_index", "0"))
+        if cpu >= CPU_LIMIT:
+            raise InputError.at("the tree of lstopo", f"CPU numbers below {CPU_LIMIT}", cpu)
+        cpus = 1 << cpu
+    else:
+        numbers = (int(one.get("os_index", "0")) for one in element.iter("object") if one.get("type") == "PU")
+        cpus = union(1 << number for number in numbers if number < CPU_LIMIT)
+        for child in element:
+            _number_sets(child, cpus or near)
+    if element.get("type") == "NUMANode":
+        cpus = cpus or near
+    if cpus:
+        element.set("cpuset", _as_hwloc_writes(cpus))
+    return cpus
+
+
+def _as_hwloc_writes(cpus: int) -> str:
+    """Return a set of CPUs as words of 32 bits, the last the lowest."""
+    words = range((cpus.bit_length() + 31) // 32)
+    return ",".join(f"0x{cpus >> 32 * word & 0xFFFFFFFF:08x}" for word in reversed(words))
+
 
 _ESCAPES: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _QUOTE: Final = re.compile(r"(?:> ?)+")
@@ -43,7 +345,7 @@ def read_numactl(lines: Sequence[str]) -> Facts | None:
     sizes: dict[int, list[int]] = {}
     for index, line in enumerate(lines):
         if matched := _CPUS.fullmatch(line):
-            cpus.setdefault(int(matched[1]), []).append(_cpus(matched[2], lines[index + 1 :], int(matched[1])))
+            cpus.setdefault(int(matched[1]), []).append(_wrapped_cpus(matched[2], lines[index + 1 :], int(matched[1])))
         elif matched := _SIZE.fullmatch(line):
             sizes.setdefault(int(matched[1]), []).append(int(matched[2]) << 20)
     if not cpus:
@@ -55,7 +357,7 @@ def read_numactl(lines: Sequence[str]) -> Facts | None:
     )
 
 
-def _cpus(text: str, following: Sequence[str], numa_id: int) -> int:
+def _wrapped_cpus(text: str, following: Sequence[str], numa_id: int) -> int:
     """Return the CPUs of a list, which terminals and mails can break into several lines."""
     for line in following:
         if not line.strip() or not _NUMBERS.fullmatch(line):
