@@ -369,19 +369,19 @@ def show_nodes(console: Console, nodes: Sequence[NodeReport]) -> None:
 def show_use(console: Console, nodes: Sequence[NodeReport]) -> None:
     """Print how full each NUMA node was, on average, at most and over time."""
     numbers = ("allocatable", "mean", "peak")
-    uses = [(node, use, use.place) for node in nodes for use in node.uses]
+    uses = [(node, use) for node in nodes for use in node.uses]
     bars = _BARS if terminal.can_write(console, _BARS) else "01234567"
     rows = (
         (
             node.name or "-",
-            place.resource,
-            terminal.nodes_text(place.numa_nodes or None),
-            terminal.amount_text(place.resource, place.allocatable),
+            use.resource,
+            terminal.nodes_text(use.numa_nodes or None),
+            terminal.amount_text(use.resource, use.allocatable),
             number_in(use.mean),
             number_in(use.peak),
             sparkline(use.curve, bars),
         )
-        for node, use, place in uses[:MOST_ROWS]
+        for node, use in uses[:MOST_ROWS]
     )
     if uses:
         headings = ("node", "resource", "NUMA node", *numbers, "over time")

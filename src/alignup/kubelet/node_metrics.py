@@ -22,14 +22,12 @@ def prometheus_text(found: KubeletNode) -> str:
     registry = CollectorRegistry()
     holdings = holdings_of(found.node)
     labels = ("resource", "numa_nodes")
-    gauges = {
-        what: Gauge(f"alignup_node_resource_{what}", help_, labels, registry=registry)
-        for what, help_ in (
-            ("allocatable", "What containers can have for themselves: CPUs, bytes or devices."),
-            ("held", "What containers hold for themselves."),
-            ("free", "What nobody holds."),
-        )
+    told = {
+        "allocatable": "What containers can have for themselves: CPUs, bytes or devices.",
+        "held": "What containers hold for themselves.",
+        "free": "What nobody holds.",
     }
+    gauges = {what: Gauge(f"alignup_node_resource_{what}", told[what], labels, registry=registry) for what in told}
     for one in holdings.resources:
         for place in one.places:
             where = ",".join(map(str, place.numa_nodes)) or "none"

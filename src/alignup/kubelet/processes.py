@@ -1,6 +1,6 @@
 """Reads from `/proc` where processes may run, where their memory is, which container they are in, and finds a kubelet.
 
-What a kubelet's flags mean is known to `alignup.kubernetes.kubelet_flags`, what processes should have to
+What a kubelet's flags mean is known to `alignup.kubernetes.config_documents`, what processes should have to
 `alignup.kubelet.verify`.
 """
 
@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from alignup.errors import warn
-from alignup.kubernetes.kubelet_flags import KubeletFlags, read_flags
+from alignup.kubernetes.config_documents import KubeletFlags, read_flags
 from alignup.machine.cpuset import CPUSet
 from alignup.records import Record, field
 
@@ -79,11 +80,9 @@ def read_process(root: Path, pid: int) -> Process | None:
 
 def text_of(path: Path) -> str:
     """Return the text of a file; empty if it cannot be read."""
-    try:
-        with path.open("rb") as file:
-            return file.read(_LONGEST).decode("utf-8", "replace")
-    except OSError:
-        return ""
+    with suppress(OSError), path.open("rb") as file:
+        return file.read(_LONGEST).decode("utf-8", "replace")
+    return ""
 
 
 def _container(cgroup: str) -> tuple[str, str]:
@@ -112,10 +111,9 @@ def _memory(numa_maps: str) -> dict[int, int]:
 
 def sees_device(root: Path, pid: int, path: str) -> bool:
     """Return whether a process sees a device file at a path."""
-    try:
+    with suppress(OSError):
         return bool((root / "proc" / str(pid) / "root" / path.lstrip("/")).stat().st_rdev)
-    except OSError:
-        return False
+    return False
 
 
 class RunningKubelet(Record):

@@ -82,13 +82,10 @@ def placements_of_kubelet(found: KubeletNode, processes: Iterable[Process]) -> d
             container = pod.all_containers[0].name
         if container:
             held = found.node.allocation(pod.uid, container)
-            placements[process.pid] = ExpectedPlacement(
-                f"{pod.namespaced_name}/{container}",
-                found.node.shared_cpus if held.cpus is None else held.cpus,
-                held.cpus is not None,
-                frozenset(numa_id for block in held.memory for numa_id in block.numa_nodes),
-                device_files=files.get((pod.uid, container), ()),
-            )
+            cpus = found.node.shared_cpus if held.cpus is None else held.cpus
+            nodes = frozenset(numa_id for block in held.memory for numa_id in block.numa_nodes)
+            name, paths = f"{pod.namespaced_name}/{container}", files.get((pod.uid, container), ())
+            placements[process.pid] = ExpectedPlacement(name, cpus, held.cpus is not None, nodes, device_files=paths)
     return placements
 
 

@@ -106,11 +106,6 @@ def explanations_page(title: str, explanations: Sequence[Explanation]) -> str:
     return page(title, parts)
 
 
-def explanation_html(explanation: Explanation) -> str:
-    """Return an explanation as HTML within another page."""
-    return fragment(_parts(explanation))
-
-
 def _parts(explanation: Explanation) -> Iterator[Element]:
     """Yield the elements of one explanation."""
     yield heading(f"{explanation.pod}: {'✓ admitted' if explanation else f'✗ refused: {explanation.reason}'}")
@@ -168,7 +163,7 @@ class Drawing(Record):
     def _repr_html_(self) -> str | None:
         """Return the page that a notebook shows; None: it shows the picture."""
         if isinstance(self.subject, Explanation):
-            return explanation_html(self.subject)
+            return fragment(_parts(self.subject))
         return fragment(_verdict(self.subject)) if isinstance(self.subject, Admission) else None
 
     def save(self, path: str | os.PathLike[str]) -> None:

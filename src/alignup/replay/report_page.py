@@ -320,12 +320,12 @@ def _use_over_time(node: NodeReport) -> Iterator[Element]:
     """Yield how full the NUMA nodes of one node were."""
     by_resource: dict[str, list[Use]] = {}
     for use in node.uses:
-        by_resource.setdefault(use.place.resource, []).append(use)
+        by_resource.setdefault(use.resource, []).append(use)
     for resource, uses in by_resource.items():
         yield heading(f"{node.name or 'node'}: {resource} held over time", 3)
         rows = []
         for use in uses:
-            ids = use.place.numa_nodes
+            ids = use.numa_nodes
             label = named("NUMA node", ids, ", ") if ids else "no NUMA node"
             rows.append((label, use.curve, f"mean {number_in(use.mean)}, peak {number_in(use.peak)}"))
         yield scrolling(areas(resource, rows))

@@ -38,28 +38,19 @@ STRANDED = (
 _DIGITS = 6
 
 
-class Place(Record):
-    """One resource in one place of a node.
+class Use(Record):
+    """How much of one resource in one place of a node was held, as parts of what is allocatable.
 
     Attributes:
         numa_nodes: kernel ids; several, or none, for devices only.
         allocatable: what pods can have in all: CPUs, bytes, devices.
+        mean: over all steps, each counted with what was held after it.
+        curve: after steps that are spread evenly over the scenario.
     """
 
     resource: str
     numa_nodes: tuple[int, ...]
     allocatable: int
-
-
-class Use(Record):
-    """How much of one resource in one place was held, as parts of what is allocatable.
-
-    Attributes:
-        mean: over all steps, each counted with what was held after it.
-        curve: after steps that are spread evenly over the scenario.
-    """
-
-    place: Place
     mean: float
     peak: float
     curve: tuple[float, ...]
@@ -67,7 +58,7 @@ class Use(Record):
     def to_dict(self) -> dict[str, Any]:
         """Return the use in JSON's types."""
         parts, curve = _rounded({"mean": self.mean, "peak": self.peak}), [round(part, 3) for part in self.curve]
-        return {**json_fields(self.place, "resource", "numa_nodes"), **parts, "overTime": curve}
+        return {**json_fields(self, "resource", "numa_nodes"), **parts, "overTime": curve}
 
 
 class Counts(Record, frozen=False):
@@ -188,7 +179,7 @@ class Report(Record):
     def utilisation(self) -> dict[str, float]:
         """The mean part of each resource that was held, over all nodes; each place counts by what it has."""
         uses = (use for node in self.nodes for use in node.uses)
-        return _means((use.place.resource, use.mean, use.place.allocatable) for use in uses)
+        return _means((use.resource, use.mean, use.allocatable) for use in uses)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report in JSON's types."""
@@ -280,11 +271,9 @@ class _Tally:
             for place in one.places:
                 near = [bit for bit, device in enumerate(pool.devices) if one.devices[device.id] == place.numa_nodes]
                 self._members.append((one.resource, bit_set(near)))
-        self._places = [
-            Place(one.resource, place.numa_nodes, place.allocatable) for one in held.resources for place in one.places
-        ]
+        self._places = [(one.resource, place) for one in held.resources for place in one.places]
         self._totals = [0] * len(self._places)
-        self._least = [place.allocatable for place in self._places]
+        self._least = [place.allocatable for _, place in self._places]
         self._curves: list[list[int]] = []
         self._every = -(-steps // SAMPLES) or 1
         self._free = self._read()
@@ -310,8 +299,8 @@ class _Tally:
     def _in_all(self, amounts: Sequence[int]) -> dict[str, int]:
         """Return of amounts, one of each place, the sum of each resource."""
         found: dict[str, int] = {}
-        for place, amount in zip(self._places, amounts, strict=True):
-            found[place.resource] = found.get(place.resource, 0) + amount
+        for (resource, _), amount in zip(self._places, amounts, strict=True):
+            found[resource] = found.get(resource, 0) + amount
         return found
 
     def note(self, step: Step, admission: Admission | None) -> None:
@@ -359,10 +348,12 @@ class _Tally:
         arrivals, steps = max(1, self._counts.arrivals), self._counts.steps
         stranded = {resource: total / arrivals for resource, total in self._stranded.items()}
         uses = []
-        for index, (place, total, least) in enumerate(zip(self._places, self._totals, self._least, strict=True)):
+        amounts = enumerate(zip(self._places, self._totals, self._least, strict=True))
+        for index, ((resource, place), total, least) in amounts:
             if (whole := place.allocatable) > 0:
                 curve = tuple(1 - free[index] / whole for free in self._curves)
-                uses.append(Use(place, 1 - total / steps / whole if steps else 0.0, 1 - least / whole, curve))
+                mean = 1 - total / steps / whole if steps else 0.0
+                uses.append(Use(resource, place.numa_nodes, whole, mean, 1 - least / whole, curve))
         return NodeReport(name, self._counts, tuple(uses), stranded)
 
 

@@ -14,8 +14,8 @@ from alignup.control_plane.api_server.api_client import CLAIMS, Api
 from alignup.kubelet.collect import collect
 from alignup.kubelet.config import Configuration, settings_of
 from alignup.kubelet.layout import open_node
+from alignup.kubernetes.config_documents import read_flags
 from alignup.kubernetes.kubelet_config import KubeletConfig
-from alignup.kubernetes.kubelet_flags import read_flags
 from api_stub import NODES, ApiStub, served
 from claims_cases import DRIVER, claim_named, class_of, slice_of, template
 from kubelet_files import EXAMPLE, guaranteed

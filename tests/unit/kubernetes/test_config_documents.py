@@ -17,9 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alignup.errors import AlignupWarning, InputError
-from alignup.kubernetes.config_documents import configuration_fields
+from alignup.kubernetes.config_documents import configuration_fields, read_flags
 from alignup.kubernetes.kubelet_config import load_config
-from alignup.kubernetes.kubelet_flags import read_flags
 from alignup.kubernetes.versions import known_names, read_table
 
 FORMATS = Path(__file__).parents[2] / "reports" / "k8s" / "00-formats"

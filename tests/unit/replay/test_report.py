@@ -30,9 +30,9 @@ def test_shares_of_one_node_are_its_own() -> None:
     report = Report([node])
 
     assert report.stranded == pytest.approx(node.stranded)
-    cpus = [use for use in node.uses if use.place.resource == "cpu"]
-    held = sum(use.mean * use.place.allocatable for use in cpus)
-    assert report.utilisation["cpu"] == pytest.approx(held / sum(use.place.allocatable for use in cpus))
+    cpus = [use for use in node.uses if use.resource == "cpu"]
+    held = sum(use.mean * use.allocatable for use in cpus)
+    assert report.utilisation["cpu"] == pytest.approx(held / sum(use.allocatable for use in cpus))
 
 
 def test_nothing_is_divided_by_nothing() -> None:

@@ -60,9 +60,9 @@ def test_use_is_what_the_holdings_say(policy: str) -> None:
                     key = (amounts.resource, place.numa_nodes)
                     seen.setdefault(key, []).append(place.held / place.allocatable)
 
-    assert {(use.place.resource, use.place.numa_nodes) for use in report.uses} == set(seen)
+    assert {(use.resource, use.numa_nodes) for use in report.uses} == set(seen)
     for use in report.uses:
-        parts = seen[use.place.resource, use.place.numa_nodes]
+        parts = seen[use.resource, use.numa_nodes]
         assert use.mean == pytest.approx(sum(parts) / len(parts))
         assert use.peak == pytest.approx(max(parts))
         assert use.curve == pytest.approx(parts)
