@@ -14,8 +14,7 @@ from alignup.cli.failures import complain
 from alignup.cli.inputs import LoadedNode, NodeSource, asked_pods, asked_resizes, load_node
 from alignup.cli.terminal import Table, make_console, mark, print_json, print_whole, runs, safe
 from alignup.errors import ConfigError
-from alignup.text.byte_sizes import short_bytes
-from alignup.text.counting import counted
+from alignup.text.counting import counted, short_bytes
 from alignup.text.known_keys import unknown_keys
 
 if TYPE_CHECKING:

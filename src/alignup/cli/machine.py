@@ -21,8 +21,7 @@ from alignup.machine.cpuset import CPUSet
 from alignup.machine.load import HERE, catalog_entries
 from alignup.machine.machine import Machine, NumaNode, PciDevice, summary
 from alignup.machine.pci_devices import DISTANCES, PciTree, kind_of, pci_kinds, vendor_of
-from alignup.text.byte_sizes import short_bytes
-from alignup.text.counting import counted
+from alignup.text.counting import counted, short_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -12,7 +12,7 @@ import msgspec
 from alignup.cli import options
 from alignup.cli.failures import complain
 from alignup.cli.terminal import devices_text, nodes_text, print_json, print_table
-from alignup.text.byte_sizes import short_bytes
+from alignup.text.counting import short_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

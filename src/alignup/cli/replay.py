@@ -12,8 +12,7 @@ import click
 from alignup.cli import options, terminal
 from alignup.cli.inputs import open_input, read_lines, write_text
 from alignup.errors import InputError, errors_at, one_line
-from alignup.text.byte_sizes import short_bytes
-from alignup.text.counting import counted, number_in
+from alignup.text.counting import counted, number_in, short_bytes
 from alignup.text.json_text import numbered_lines
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from alignup.cli import options
 from alignup.cli.failures import complain
 from alignup.cli.inputs import SiteSource
 from alignup.cli.terminal import devices_text, nodes_text, print_json, print_table
-from alignup.text.byte_sizes import short_bytes
+from alignup.text.counting import short_bytes
 
 if TYPE_CHECKING:
     from alignup.host.leases.agent_messages import KnownPart  # startup counts

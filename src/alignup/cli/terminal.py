@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
 import click
 
 from alignup.errors import one_line
-from alignup.text.byte_sizes import short_bytes
+from alignup.text.counting import short_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

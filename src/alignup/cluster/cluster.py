@@ -34,8 +34,8 @@ from alignup.records import Record, field
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    Ints: TypeAlias = npt.NDArray[np.int64]
-    Truths: TypeAlias = npt.NDArray[np.bool_]
+Ints: TypeAlias = "npt.NDArray[np.int64]"
+Truths: TypeAlias = "npt.NDArray[np.bool_]"
 
 
 _shared_distances = lru_cache(maxsize=1024)(Distances)

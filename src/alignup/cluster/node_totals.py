@@ -16,7 +16,7 @@ from alignup.kubernetes.node_fit import node_limits, requests_of
 from alignup.kubernetes.pod import Pod, is_device, is_pinned_memory
 from alignup.machine.machine import MEMORY_LIMIT
 from alignup.records import Record
-from alignup.text.byte_sizes import short_bytes
+from alignup.text.counting import short_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

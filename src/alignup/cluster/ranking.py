@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from alignup.cluster.cluster import REASONS, Cluster, Evaluation, request_of
+from alignup.cluster.cluster import REASONS, Cluster, Evaluation, Ints, request_of
 from alignup.cluster.node_totals import Fit, Shortage, Totals
 from alignup.errors import ConfigError
 from alignup.explanations.cause import MOST_CAUSES, without_requests
@@ -31,7 +31,6 @@ from alignup.topology_manager.refusal_message import Offer, kind_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from alignup.cluster.cluster import Ints
     from alignup.node import Node
     from alignup.topology_manager.scope import Refusal
 

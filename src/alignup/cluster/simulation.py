@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import numpy as np
 
-from alignup.cluster.cluster import AMOUNTS_ONLY, REASONS, Cluster, Evaluation
+from alignup.cluster.cluster import AMOUNTS_ONLY, REASONS, Cluster, Evaluation, Ints, Truths
 from alignup.cluster.evictions import plan_room, without
 from alignup.cluster.node_totals import Totals, check_blind, demand_key
 from alignup.cluster.ranking import short_cause
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from alignup.cluster.cluster import Ints, Truths
     from alignup.core.amounts.board import Job
 
 

@@ -20,8 +20,7 @@ from alignup.kubernetes.pod import Container, Pod, effective_request, is_pinned_
 from alignup.providers.cpu.provider import SMT_ALIGNMENT_ERROR
 from alignup.providers.pod_pool import empty_shared_pool
 from alignup.records import Record, replace
-from alignup.text.byte_sizes import amount_in, shared_unit
-from alignup.text.counting import counted, named, some_of
+from alignup.text.counting import amount_in, counted, named, shared_unit, some_of
 from alignup.topology_manager.refusal_account import in_words
 from alignup.topology_manager.refusal_message import LIMIT_REACHED, Amounts, cause, kind_of
 from alignup.topology_manager.scope import Refusal

@@ -11,7 +11,7 @@ from typing import Any
 
 from alignup.kubernetes.manifest import read_pod
 from alignup.kubernetes.pod import Container, Pod, is_pinned_memory
-from alignup.text.byte_sizes import format_bytes
+from alignup.text.counting import format_bytes
 
 Manifest = dict[str, Any]
 

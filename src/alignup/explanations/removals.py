@@ -16,8 +16,7 @@ from alignup.explanations.manifests import asked_by
 from alignup.kubernetes.node_fit import requests_of
 from alignup.kubernetes.pod import Pod, is_pinned_memory
 from alignup.records import Record, field
-from alignup.text.byte_sizes import short_bytes
-from alignup.text.counting import counted, some_of
+from alignup.text.counting import counted, short_bytes, some_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from alignup.records import replace
-from alignup.text.byte_sizes import amount_in, shared_unit, short_bytes
-from alignup.text.counting import named, some_of
+from alignup.text.counting import amount_in, named, shared_unit, short_bytes, some_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -41,7 +41,7 @@ from alignup.providers.cpu.distribution import never_ends
 from alignup.providers.cpu.provider import reserved_by, reserved_fault
 from alignup.providers.cpu.topology import cpu_topology
 from alignup.records import Record, json_fields, replace
-from alignup.text.byte_sizes import short_bytes
+from alignup.text.counting import short_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

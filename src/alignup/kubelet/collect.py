@@ -7,9 +7,10 @@ or tokens. State files are kept as they are, since their checksums are over all 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from alignup.errors import InputError
 from alignup.kubelet import layout
@@ -18,10 +19,6 @@ from alignup.kubelet.pod_resources import answers_of_kubelet
 from alignup.kubernetes.pod_documents import STATIC_UID
 from alignup.machine.archive import find_kernel_files, write_archive
 from alignup.text.json_text import decode_json
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
 
 WHAT: Final = "a node's archive"
 

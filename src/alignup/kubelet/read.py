@@ -28,7 +28,7 @@ from alignup.kubernetes.kubelet_config import KubeletConfig, config_from_documen
 from alignup.kubernetes.pod import Container, Pod, QOSClass
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, PodLevel, newer_release, parse_version
 from alignup.machine.cpuset import CPUSet
-from alignup.machine.device_inventory import Device, devices_near
+from alignup.machine.device_inventory import Device, Inventory, devices_near
 from alignup.machine.machine import Machine  # noqa: TC001  # as above
 from alignup.machine.sysfs.machine import describe
 from alignup.node.node import Node
@@ -197,9 +197,7 @@ def _of_one_node(pods: tuple[PodDocument, ...], node: NodeObject | None, place: 
     return pods
 
 
-def make_node(
-    records: NodeRecords, machine: Machine, devices: Mapping[str, Sequence[Device]] | None = None
-) -> KubeletNode:
+def make_node(records: NodeRecords, machine: Machine, devices: Inventory | None = None) -> KubeletNode:
     """Return the node that records describe.
 
     Raises:
@@ -382,7 +380,7 @@ class KubeletOptions(TypedDict, total=False):
     config: str | os.PathLike[str] | None
     config_dir: str | os.PathLike[str] | None
     machine: Machine | None
-    devices: Mapping[str, Sequence[Device]] | None
+    devices: Inventory | None
     node_name: str | None
     kubelet_version: KubeletVersion | str | None
 

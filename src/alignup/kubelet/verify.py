@@ -14,7 +14,7 @@ from alignup.machine.bits import ids_of, overlapping
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.sysfs.machine import read_sysfs
 from alignup.records import Record
-from alignup.text.byte_sizes import short_bytes
+from alignup.text.counting import short_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

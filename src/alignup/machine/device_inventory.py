@@ -52,6 +52,11 @@ class Device(Record):
     pci: str = ""
 
 
+# The devices of each resource, and of each resource sets of device ids that go well together, the best first.
+Inventory = Mapping[str, Sequence[Device]]
+PreferredSets = Mapping[str, Sequence[Sequence[str]]]
+
+
 def decode_inventory(inventory: object, machine: Machine, where: str = "devices") -> dict[str, tuple[Device, ...]]:
     """Return the devices of each resource, from `{"resource": [{"id", "numa", "healthy"}]}` as JSON has it.
 
@@ -81,7 +86,7 @@ def decode_inventory(inventory: object, machine: Machine, where: str = "devices"
 
 
 def decode_preferred_sets(
-    sets: object, inventory: Mapping[str, Sequence[Device]], where: str = "preferredSets"
+    sets: object, inventory: Inventory, where: str = "preferredSets"
 ) -> dict[str, tuple[tuple[str, ...], ...]]:
     """Return the sets of devices that go well together, from `{"resource": [[id, ...], ...]}` as JSON has it.
 
@@ -109,7 +114,7 @@ def decode_preferred_sets(
     return found
 
 
-def inventory_to_dict(inventory: Mapping[str, Sequence[Device]]) -> dict[str, list[dict[str, Any]]]:
+def inventory_to_dict(inventory: Inventory) -> dict[str, list[dict[str, Any]]]:
     """Return plain data for JSON that `decode_inventory` reads back to an equal inventory."""
     return {resource: list(map(_device_to_dict, devices)) for resource, devices in inventory.items()}
 
@@ -224,7 +229,7 @@ def nearest_cpu_nodes(machine: Machine, numa_id: int) -> tuple[int, ...]:
     return tuple(machine.numa_node_ids[index] for index in candidates if not row or row[index] == shortest)
 
 
-def near_cpu_nodes(machine: Machine, inventory: Mapping[str, Sequence[Device]]) -> dict[str, tuple[Device, ...]]:
+def near_cpu_nodes(machine: Machine, inventory: Inventory) -> dict[str, tuple[Device, ...]]:
     """Return an inventory in which every device that is near any node is near nodes with CPUs.
 
     Args:
@@ -257,16 +262,12 @@ class LoadedMachine(Record):
     """
 
     machine: Machine
-    devices: Mapping[str, Sequence[Device]] = field(default_factory=dict)
-    preferred_sets: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)
+    devices: Inventory = field(default_factory=dict)
+    preferred_sets: PreferredSets = field(default_factory=dict)
     kubelet: Mapping[str, Any] = field(default_factory=dict)
     pods: tuple[Mapping[str, Any], ...] = ()
 
-    def with_devices(
-        self,
-        devices: Mapping[str, Sequence[Device]],
-        preferred_sets: Mapping[str, Sequence[Sequence[str]]] | None = None,
-    ) -> LoadedMachine:
+    def with_devices(self, devices: Inventory, preferred_sets: PreferredSets | None = None) -> LoadedMachine:
         """Return this machine with other devices of some resources; their preferred sets go with the devices."""
         kept = {resource: sets for resource, sets in self.preferred_sets.items() if resource not in devices}
         return replace(self, devices={**self.devices, **devices}, preferred_sets={**kept, **(preferred_sets or {})})

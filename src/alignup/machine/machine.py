@@ -16,8 +16,7 @@ from itertools import count, pairwise
 from alignup.errors import InputError
 from alignup.machine.bits import bit_numbers, bit_set, union, unions
 from alignup.records import Record, field, json_fields, replace
-from alignup.text.byte_sizes import BYTE_SUFFIXES, format_bytes, short_bytes
-from alignup.text.counting import counted
+from alignup.text.counting import BYTE_SUFFIXES, counted, format_bytes, short_bytes
 
 TYPE_CHECKING = False  # `typing` is slow to import
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from alignup.errors import one_line
 from alignup.machine.bits import ids_of, union
 from alignup.machine.cpuset import CPUSet
 from alignup.records import Record, field, json_fields, json_of, replace
-from alignup.text.byte_sizes import short_bytes
+from alignup.text.counting import short_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -19,7 +19,7 @@ from alignup.kubernetes.pod import Pod, is_pinned_memory
 from alignup.machine.cpuset import CPUSet
 from alignup.node.inputs import policy_of
 from alignup.records import Record
-from alignup.text.byte_sizes import format_bytes
+from alignup.text.counting import format_bytes
 from alignup.topology_manager.scope import KUBELET, Refusal
 
 if TYPE_CHECKING:

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Final
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.pci_devices import kind_of, vendor_of
 from alignup.pictures import boxes
-from alignup.text.byte_sizes import short_bytes
-from alignup.text.counting import counted, named
+from alignup.text.counting import counted, named, short_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from alignup.machine.device_inventory import Device
+    from alignup.machine.device_inventory import Inventory
     from alignup.machine.machine import Core, Machine, NumaNode
 
     # The devices of each resource near a set of NUMA nodes, by kernel ids; () is near none, or any.
@@ -47,9 +46,7 @@ _TEXT_HEIGHT: Final = 13
 _BAR_HEIGHT: Final = 14
 
 
-def lay_out(
-    machine: Machine, devices: Mapping[str, Sequence[Device]], remarks: Mapping[int, Sequence[str]] | None = None
-) -> boxes.Box:
+def lay_out(machine: Machine, devices: Inventory, remarks: Mapping[int, Sequence[str]] | None = None) -> boxes.Box:
     """Return the boxes of a machine and of the devices of each resource.
 
     Args:
@@ -164,7 +161,7 @@ def _cpus_of(cores: Iterable[Core]) -> CPUSet:
     return CPUSet(cpu for core in cores for cpu in core.cpus)
 
 
-def _devices_by_place(machine: Machine, devices: Mapping[str, Sequence[Device]]) -> Places:
+def _devices_by_place(machine: Machine, devices: Inventory) -> Places:
     """Return what is near each set of NUMA nodes: devices of a resource, and PCI devices that are no resource's."""
     places: Places = {}
 

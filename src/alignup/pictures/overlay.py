@@ -13,7 +13,7 @@ from xml.etree.ElementTree import Element, SubElement
 from alignup.pictures.boxes import CELL_FONT, Box, Key, drawable, fitted, framed, in_rows, text_width, walk
 from alignup.pictures.svg import add, svg_text
 from alignup.records import Record
-from alignup.text.byte_sizes import short_bytes
+from alignup.text.counting import short_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -12,13 +12,13 @@ from alignup.pictures.layout import lay_out
 from alignup.pictures.page import heading, page, paragraph, scrolling, table
 from alignup.pictures.svg import box_layers, picture, svg_document
 from alignup.records import Record, field, replace
-from alignup.text.byte_sizes import short_bytes
+from alignup.text.counting import short_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from xml.etree.ElementTree import Element
 
-    from alignup.machine.device_inventory import Device
+    from alignup.machine.device_inventory import Inventory
     from alignup.node.holdings import ContainerHolding, Holdings
 
 _TITLE_FONT: Final = 14
@@ -41,7 +41,7 @@ class Scene(Record):
 
     title: str
     machine: Machine
-    devices: Mapping[str, Sequence[Device]] = field(default_factory=dict)
+    devices: Inventory = field(default_factory=dict)
     holdings: Holdings | None = None
     subject: str = ""
     remarks: Mapping[int, Sequence[str]] = field(default_factory=dict)
@@ -134,7 +134,7 @@ def machine_page(scene: Scene) -> str:
     return page(scene.title, [paragraph(summary(scene.machine)), picture, *tables])
 
 
-def machine_tables(machine: Machine, devices: Mapping[str, Sequence[Device]]) -> Iterator[Element]:
+def machine_tables(machine: Machine, devices: Inventory) -> Iterator[Element]:
     """Yield the tables of a machine, with their headings."""
     yield heading("NUMA nodes")
     columns = ("NUMA node", "socket", "cores", "CPUs", "CPU numbers", "memory", "hugepages")

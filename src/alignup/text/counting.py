@@ -1,8 +1,17 @@
-"""Writes numbers of things, and lists of names, for people."""
+"""Writes numbers of things, bytes, and lists of names, for people.
+
+Bytes have the suffixes Ki, Mi, Gi and Ti. Quantities are read by `alignup.kubernetes.quantity`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+
+from alignup.records import Record
+
+TYPE_CHECKING = False  # `typing` is slow to import
+if TYPE_CHECKING:
+    from typing import Final
 
 
 def number_in(value: float | None, form: str = ".1%") -> str:
@@ -37,3 +46,87 @@ def some_of(names: Sequence[str], most: int = 6) -> str:
     """
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+# Suffixes, the largest first, and the power of two that each stands for.
+BYTE_SUFFIXES: Final = (("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10))
+
+_MANY: Final = 10_000
+
+
+def format_bytes(amount: int) -> str:
+    """Return an amount exactly, as Kubernetes writes it: with the largest suffix that leaves it whole.
+
+    >>> format_bytes(3 << 29), format_bytes(1000)
+    ('1536Mi', '1000')
+    """
+    for suffix, shift in BYTE_SUFFIXES:
+        if amount and not amount & ((1 << shift) - 1):
+            return f"{amount >> shift}{suffix}"
+    return str(amount)
+
+
+def short_bytes(amount: int) -> str:
+    """Return an amount for people: exactly where that takes up to four digits, or else to one decimal.
+
+    >>> short_bytes(3 << 29), short_bytes(1000), short_bytes((1 << 40) - 1)
+    ('1536Mi', '1000', '1024.0Gi')
+    """
+    for suffix, shift in (*BYTE_SUFFIXES, ("", 0)):
+        if amount >> shift and not amount & ((1 << shift) - 1) and amount >> shift < _MANY:
+            return f"{amount >> shift}{suffix}"
+    for suffix, shift in BYTE_SUFFIXES:
+        if amount >> shift:
+            return f"{amount / (1 << shift):.1f}{suffix}"
+    return str(amount)
+
+
+_HUNDREDTHS: Final = 100
+_LONG: Final = 100_000
+
+
+class ByteUnit(Record):
+    """A unit of bytes as Kubernetes writes it."""
+
+    suffix: str
+    size: int
+
+
+BYTES: Final = ByteUnit("", 1)
+_UNITS: Final = (*(ByteUnit(suffix, 1 << shift) for suffix, shift in BYTE_SUFFIXES), BYTES)
+
+
+def shared_unit(comparisons: Iterable[tuple[int, Sequence[int]]]) -> ByteUnit:
+    """Return the largest unit in which two decimals tell which requests fit, and if it can be the requests exactly.
+
+    Args:
+        comparisons: requested bytes, each with the free bytes that it is compared with.
+    """
+    pairs = list(comparisons)
+    wanted = {asked for asked, _ in pairs if asked}
+    # NUMA nodes often have equal amounts
+    compared = {(asked, free) for asked, amounts in pairs for free in amounts}
+    small = [unit for unit in _UNITS if all(asked >= unit.size for asked in wanted)]
+    good = [unit for unit in small if all(_keeps_order(unit, asked, free) for asked, free in compared)]
+    # two decimals are enough, in a number that is not too long to be read
+    exact = [unit for unit in good if not any(asked * _HUNDREDTHS % unit.size for asked in wanted)]
+    short = (unit for unit in exact if all(asked // unit.size < _LONG for asked in wanted))
+    return next(short, good[0] if good else BYTES)
+
+
+def amount_in(unit: ByteUnit, amount: int, *, up: bool = False) -> str:
+    """Return bytes in a unit, to two decimals at most: rounded down, or up."""
+    whole, rest = divmod(_hundredths(unit, amount, up=up), _HUNDREDTHS)
+    decimals = f".{rest:02}".rstrip("0").rstrip(".") if rest else ""
+    return f"{whole}{decimals}{unit.suffix if amount else ''}"
+
+
+def _hundredths(unit: ByteUnit, amount: int, *, up: bool) -> int:
+    scaled = amount * _HUNDREDTHS
+    return -(-scaled // unit.size) if up else scaled // unit.size
+
+
+def _keeps_order(unit: ByteUnit, asked: int, free: int) -> bool:
+    """Return whether the rounded amounts compare as the exact ones do; what is free is never shown as nothing."""
+    shown = _hundredths(unit, free, up=False)
+    return (free >= asked) == (shown >= _hundredths(unit, asked, up=True)) and (shown > 0) == (free > 0)

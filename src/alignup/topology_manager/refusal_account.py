@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from alignup.records import Record, field
-from alignup.text.byte_sizes import ByteUnit, amount_in, shared_unit
+from alignup.text.counting import ByteUnit, amount_in, shared_unit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -12,8 +12,7 @@ from typing import Any, Final, NamedTuple
 from alignup.errors import one_line
 from alignup.kubernetes.pod import is_pinned_memory
 from alignup.records import Record, json_fields
-from alignup.text.byte_sizes import amount_in, shared_unit
-from alignup.text.counting import named
+from alignup.text.counting import amount_in, named, shared_unit
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint
 from alignup.topology_manager.refusal_account import MemoryAccount, in_words
 from alignup.topology_manager.scope import KUBELET, Refusal

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from alignup.text.byte_sizes import format_bytes, short_bytes
+from alignup.text.counting import format_bytes, short_bytes
 
 GI = 1 << 30
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alignup.text.byte_sizes import amount_in, shared_unit
+from alignup.text.counting import amount_in, shared_unit
 
 KI, MI, GI, TI = (1 << shift for shift in (10, 20, 30, 40))
 

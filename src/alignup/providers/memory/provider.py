@@ -18,8 +18,7 @@ from alignup.kubernetes.versions import PodLevel, VersionProfile
 from alignup.machine.bits import bit_numbers, ids_of
 from alignup.providers.pod_pool import check_shared_pool, empty_shared_pool
 from alignup.records import Record, field
-from alignup.text.byte_sizes import format_bytes
-from alignup.text.counting import named
+from alignup.text.counting import format_bytes, named
 from alignup.topology_manager.admission import MemoryBlock
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint, feasible_hints
 from alignup.topology_manager.refusal_account import Accounts, MemoryAccount, Ties, in_words
