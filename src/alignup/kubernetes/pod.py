@@ -402,18 +402,8 @@ def _container(raw: RawRequests, is_exclusive: bool, from_status: Mapping[str, i
         memory = tuple(sorted([item for item in asked.items() if is_pinned_memory(item[0])]))
         fractional_memory = next((kind for kind, _ in memory if not is_whole(exact[kind])), "")
     devices = tuple(sorted([item for item in limits.items() if is_device(item[0])]))
-    name, is_init, is_sidecar = raw.name, raw.is_init, raw.is_sidecar
-    return Container(
-        name,
-        requests,
-        limits,
-        is_init,
-        is_sidecar,
-        exclusive_cpus,
-        memory,
-        devices,
-        fractional_memory=fractional_memory,
-    )
+    own = (raw.name, requests, limits, raw.is_init, raw.is_sidecar)
+    return Container(*own, exclusive_cpus, memory, devices, fractional_memory)
 
 
 def effective_request(
