@@ -139,11 +139,9 @@ def _cpus(node: Node, request: int) -> Demand:
     """Return the CPUs of a node, in thousandths; those that pods hold for themselves are taken."""
     allocatable = int(node.cpu.allocatable_cpus) if node.cpu else ~int(node.config.reserved_system_cpus)
     free = allocatable if node.cpu is None else int(node.cpu.free_cpus)
-    counts = [
-        (_THOUSANDTHS * (bits & allocatable).bit_count(), _THOUSANDTHS * (bits & free).bit_count())
-        for bits in node.machine.node_cpus
-    ]
-    return Demand("cpu", tuple(one for one, _ in counts), tuple(one for _, one in counts), request)
+    there = tuple(_THOUSANDTHS * (bits & allocatable).bit_count() for bits in node.machine.node_cpus)
+    left = tuple(_THOUSANDTHS * (bits & free).bit_count() for bits in node.machine.node_cpus)
+    return Demand("cpu", there, left, request)
 
 
 def _memory(node: Node, kind: str, request: int) -> Demand:

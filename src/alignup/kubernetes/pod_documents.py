@@ -401,9 +401,5 @@ def expanded(documents: Iterable[PodDocument], replicas: int | None = None) -> l
         numbers = [(one, number, one.count) for one in listed for number in range(one.count)]
     else:
         numbers = [(one, number, replicas) for number in range(replicas) for one in listed]
-    return [
-        one.pod.renamed(name=f"{one.pod.name}-{number}", uid=f"{one.pod.uid}-{number}")
-        if count > 1 or one.is_numbered
-        else one.pod
-        for one, number, count in numbers
-    ]
+    ends = [(one.pod, f"-{number}" if count > 1 or one.is_numbered else "") for one, number, count in numbers]
+    return [pod.renamed(name=f"{pod.name}{end}", uid=f"{pod.uid}{end}") if end else pod for pod, end in ends]

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from alignup.errors import InputError, needs_extra
 from alignup.machine.device_inventory import Device, LoadedMachine
-from alignup.machine.machine import Machine, PciDevice, pci_place
+from alignup.machine.machine import Machine, pci_place
 
 GPU_RESOURCE: Final = "nvidia.com/gpu"
 # NVIDIA's number as a vendor of PCI devices.
@@ -24,12 +24,7 @@ DISPLAY_CLASS: Final = "03"
 
 def has_gpus(machine: Machine) -> bool:
     """Return whether some of the machine's PCI devices are GPUs of NVIDIA, with a driver or without."""
-    return any(map(is_gpu, machine.pci_devices))
-
-
-def is_gpu(device: PciDevice) -> bool:
-    """Return whether a PCI device is a GPU of NVIDIA."""
-    return device.vendor == _VENDOR and device.class_.startswith(DISPLAY_CLASS)
+    return any(one.vendor == _VENDOR and one.class_.startswith(DISPLAY_CLASS) for one in machine.pci_devices)
 
 
 def read_gpus(machine: Machine, *, nvml: Any = None) -> LoadedMachine:
