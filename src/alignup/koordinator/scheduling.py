@@ -29,7 +29,7 @@ what a "single" pod has, and a node with pods of both kinds counts as shared.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Final, TypeAlias
 
@@ -289,13 +289,8 @@ class _Alignment(Record):
         nodes, exclusivity = self.node.numa_nodes, self.exclusivity
         if not nodes:
             return reached, effective.Status(effective.StatusCode.UNRESOLVABLE, ("node(s) missing NUMA resources",))
-        hints = offered_hints(
-            self.demands,
-            nodes,
-            score=lambda mask, used: self.profile.score(mask, used, exclusivity),
-            skips=lambda mask: self.profile.excludes(mask, exclusivity),
-            all_preferred=self.policy == effective.RESTRICTED,
-        )
+        is_restricted = self.policy == effective.RESTRICTED
+        hints = offered_hints(self.demands, nodes, self.profile, exclusivity, all_preferred=is_restricted)
         hints = {resource: sorted(offers, key=self.profile.rank) for resource, offers in hints.items()}
         offered = replace(reached, hints=hints)
         all_nodes = (1 << nodes) - 1
@@ -393,12 +388,7 @@ def utilisations(demands: Sequence[Demand], mask: int) -> Utilisations:
 
 
 def offered_hints(
-    demands: Sequence[Demand],
-    nodes: int,
-    *,
-    score: Callable[[int, Utilisations], float],
-    skips: Callable[[int], bool],
-    all_preferred: bool,
+    demands: Sequence[Demand], nodes: int, profile: Profile, exclusivity: Exclusivity, *, all_preferred: bool
 ) -> dict[str, list[ScoredHint]]:
     """Return the hints of each requested resource, by name of the resource.
 
@@ -408,8 +398,8 @@ def offered_hints(
     Args:
         demands: all resources; those without a request take part in the score, and in nothing else.
         nodes: how many NUMA nodes there are.
-        score: the weight of a set of nodes, given how full it would be.
-        skips: whether a set of nodes is not to be offered.
+        profile: says which sets of nodes are not offered, and the weight of the others.
+        exclusivity: of the pod.
         all_preferred: prefer every hint, regardless of its size.
 
     Raises:
@@ -419,9 +409,9 @@ def offered_hints(
     without = {one.resource: bit_set(node for node, free in enumerate(one.free) if not free) for one in requested}
     offered: dict[str, list[tuple[int, float]]] = {demand.resource: [] for demand in requested}
     for mask in masks_by_size(nodes):
-        if skips(mask) or split(requested, mask).insufficient:
+        if profile.excludes(mask, exclusivity) or split(requested, mask).insufficient:
             continue
-        weight = score(mask, utilisations(demands, mask))
+        weight = profile.score(mask, utilisations(demands, mask), exclusivity)
         for resource, masks in offered.items():
             if not mask & without[resource]:
                 masks.append((mask, weight))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,9 +43,9 @@ def test_utilisation_leaves_out_what_the_nodes_do_not_have():
     assert utilisations(demands, 0b11) == [(6, 16)]
 
 
-def offers(demands, nodes, **changed):
-    rules = {"score": lambda _mask, _used: 7, "skips": lambda _mask: False, "all_preferred": False}
-    return offered_hints(demands, nodes, **(rules | changed))
+def offers(demands, nodes, *, skips=lambda _mask: False, all_preferred=False):
+    profile = SimpleNamespace(score=lambda *_: 7, excludes=lambda mask, _: skips(mask))
+    return offered_hints(demands, nodes, profile, None, all_preferred=all_preferred)
 
 
 def test_a_node_without_the_resource_is_in_no_hint():
