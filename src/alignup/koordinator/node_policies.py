@@ -248,11 +248,8 @@ class PodPolicies(Record, frozen=False, eq=False):
         """Return the pods that hold any of these nodes, as `exclusivity_sentence` takes them."""
         pods = {pod.uid: pod.namespaced_name for pod in self.manager.pods}
         ids = self.machine.numa_node_ids
-        return {
-            pods.get(uid, uid): holding_words(held, ids, single=bool(wanted.single))
-            for uid, held in self.held_by.items()
-            if held.single & wanted.single or held.multi & wanted.multi
-        }
+        there = [one for one in self.held_by.items() if one[1].single & wanted.single or one[1].multi & wanted.multi]
+        return {pods.get(uid, uid): holding_words(held, ids, single=bool(wanted.single)) for uid, held in there}
 
 
 def _lists(offered: Iterable[ResourceHints]) -> list[HintList | Sequence[TopologyHint]]:

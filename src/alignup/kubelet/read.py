@@ -249,11 +249,9 @@ def _guessed_fields(records: NodeRecords, machine: Machine | None) -> dict[str, 
     memory = records.state.memory
     if memory is not None and memory.policy == "Static":
         found["memoryManagerPolicy"] = memory.policy
-        found["reservedMemory"] = [
-            {"numaNode": numa_id, "limits": limits}
-            for numa_id, node in memory.nodes.items()
-            if (limits := {k: node.table(k).system_reserved for k in memory.types if node.table(k).system_reserved})
-        ]
+        kept = {one: {k: node.table(k).system_reserved for k in memory.types} for one, node in memory.nodes.items()}
+        limits = {one: {k: size for k, size in sizes.items() if size} for one, sizes in kept.items()}
+        found["reservedMemory"] = [{"numaNode": one, "limits": some} for one, some in limits.items() if some]
     return found
 
 

@@ -121,9 +121,8 @@ def placements_of_leases(leases: Iterable[LeaseRecord], processes: Iterable[Proc
     placements = {}
     for lease in leases:
         nodes = frozenset(share.numa_node for share in lease.memory)
-        placements[lease.process.pid] = ExpectedPlacement(
-            lease.name, lease.cpus or None, True, nodes, must_be_confined=False
-        )
+        cpus = lease.cpus or None
+        placements[lease.process.pid] = ExpectedPlacement(lease.name, cpus, True, nodes, must_be_confined=False)
     parents = {process.pid: process.parent for process in processes}
     for pid in parents:
         line = [pid]
@@ -153,10 +152,8 @@ def verify(
         if pid not in running or pid not in placements:
             why = "does not run" if pid not in running else "belongs to no container and to no lease"
             raise InputError(f"process {pid} {why}")
-    found: list[Misplaced] = []
-    for pid in list(pids) or sorted(placements.keys() & running.keys()):
-        found += _misplaced(root, running[pid], placements[pid])
-    return found
+    chosen = list(pids) or sorted(placements.keys() & running.keys())
+    return [one for pid in chosen for one in _misplaced(root, running[pid], placements[pid])]
 
 
 def _misplaced(root: Path, process: Process, placement: ExpectedPlacement) -> Iterator[Misplaced]:

@@ -92,16 +92,13 @@ def containers_table(containers: Mapping[str, Mapping[str, Any]]) -> Element:
     Args:
         containers: by name, as `Admission.to_dict` has them.
     """
-    rows = [
-        (name, *(cell.replace(",", ", ") for cell in allocation_cells(got, "; "))) for name, got in containers.items()
-    ]
+    told = {name: allocation_cells(got, "; ") for name, got in containers.items()}
+    rows = [(name, *(cell.replace(",", ", ") for cell in cells)) for name, cells in told.items()]
     return table(("container", "NUMA nodes", "preferred", "CPUs", "memory", "devices"), rows)
 
 
 def holders_table(holdings: Holdings, signs: Mapping[str, Sign]) -> Element:
     """Return what each container on a node holds, with the sign of its pod in the picture, by uid."""
-    rows = [
-        (signs[one.pod_uid].text if one.pod_uid in signs else "-", one.pod, one.container, *one.cells("; "))
-        for one in holdings.containers
-    ]
+    texts = {uid: sign.text for uid, sign in signs.items()}
+    rows = [(texts.get(one.pod_uid, "-"), one.pod, one.container, *one.cells("; ")) for one in holdings.containers]
     return table(("sign", "pod", "container", "CPUs", "memory", "devices"), rows)
