@@ -23,6 +23,7 @@ import msgspec
 from alignup.errors import InputError, system_reason
 from alignup.host.leases import record
 from alignup.host.leases.evidence import Evidence, overlap, with_evidence
+from alignup.host.processes.identity import opened
 from alignup.host.trusted_files import open_own, replace_file
 
 if TYPE_CHECKING:
@@ -142,11 +143,8 @@ def write_journal(path: Path, table: record.LeaseTable, lost: str = "") -> int:
     """
     text = line_of(Began(VERSION, table, lost))
     replace_file(path, text)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with opened(path.parent, os.O_DIRECTORY) as folder:
         os.fsync(folder)
-    finally:
-        os.close(folder)
     return len(text)
 
 

@@ -20,6 +20,7 @@ from typing import Final
 
 from alignup.errors import InputError
 from alignup.host.device_plugins.answer import DeviceAnswer, DeviceNode, Mount
+from alignup.host.processes.identity import opened
 
 _CLONE_NEWNS: Final = 0x20000
 _MS_NOSUID: Final = 2
@@ -143,8 +144,7 @@ def _make_target(mount: Mount, covers: list[str]) -> None:
 def _cover(folder: str) -> None:
     """Cover a folder by one in memory that shows what is in it."""
     found = os.stat(folder)  # noqa: PTH116  # as above
-    covered = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with opened(folder, os.O_PATH | os.O_DIRECTORY) as covered:
         options = f"mode={stat.S_IMODE(found.st_mode):o},uid={found.st_uid},gid={found.st_gid}"
         _mount("tmpfs", folder, "tmpfs", _MS_NOSUID, options)
         for name in os.listdir(f"/proc/self/fd/{covered}"):  # noqa: PTH208  # names are wanted
@@ -156,8 +156,6 @@ def _cover(folder: str) -> None:
             with suppress(FileNotFoundError):
                 _make_like(below, shown)
                 _mount(below, shown, "", _MS_BIND | _MS_REC)
-    finally:
-        os.close(covered)
 
 
 def _make_like(source: str, target: str) -> None:
