@@ -178,8 +178,9 @@ class Journal:
         self._written = written
         self._descriptor = open_own(path, os.O_WRONLY | os.O_APPEND)
         self._size = self._first_size = os.fstat(self._descriptor).st_size
-        # Lines, and who is to hear that they are written, or why they are not.
-        self._batch: list[tuple[list[bytes], Callable[[], None], Callable[[str], None]]] = []
+        # What is to be written next, and the event that says that it is, or that it cannot be.
+        self._lines: list[bytes] = []
+        self._done = asyncio.Event()
         self._wake = asyncio.Event()
         self._is_closing = False
         self._trouble = ""
@@ -187,25 +188,23 @@ class Journal:
         self._disk = ThreadPoolExecutor(1, "journal")
         self._writing = asyncio.create_task(self._run())
 
-    def append(
-        self,
-        entries: Iterable[record.Entry],
-        tell: Callable[[], None] = lambda: None,
-        failed: Callable[[str], None] = lambda _: None,
-    ) -> None:
-        """Write entries, in the order of the calls.
-
-        Args:
-            entries: the entries.
-            tell: called when they, and all before them, are written.
-            failed: called with a sentence instead if they cannot be written.
-        """
-        lines = list(map(line_of, entries))
-        if self._trouble and lines:
-            failed(self._trouble)
-            return
-        self._batch.append((lines, tell, failed))
+    def append(self, entries: Iterable[record.Entry]) -> None:
+        """Write entries, in the order of the calls."""
+        self._lines += map(line_of, entries)
         self._wake.set()
+
+    async def written(self) -> None:
+        """Return when all that was appended is written.
+
+        Raises:
+            InputError: it cannot be written.
+        """
+        done = self._done
+        self._wake.set()
+        if not self._trouble:
+            await done.wait()
+        if self._trouble:
+            raise InputError(self._trouble)
 
     async def close(self) -> None:
         """Wait until all is written, and close the file."""
@@ -218,11 +217,11 @@ class Journal:
     async def _run(self) -> None:
         """Write what is appended until closed."""
         loop = asyncio.get_running_loop()
-        while not self._is_closing or self._batch:
+        while not self._is_closing or self._lines:
             await self._wake.wait()
             self._wake.clear()
-            batch, self._batch = self._batch, []
-            lines = [line for own, _, _ in batch for line in own]
+            lines, self._lines = self._lines, []
+            done, self._done = self._done, asyncio.Event()
             try:
                 if lines and not self._trouble:
                     table = self._table()  # it has what the lines say
@@ -231,12 +230,7 @@ class Journal:
                 # behind a line that was written in part, nothing would be read again
                 self._trouble = f"cannot write the journal: {system_reason(error)}"
                 self._broken(self._trouble)
-            for _, tell, failed in batch:
-                # each by itself: one that fails is logged, and stops nobody else
-                if self._trouble and lines:
-                    loop.call_soon(failed, self._trouble)
-                else:
-                    loop.call_soon(tell)
+            done.set()
 
     def _write(self, data: bytes, table: record.LeaseTable) -> None:
         """Write some lines, or the whole table in a new file if the file has grown large."""
