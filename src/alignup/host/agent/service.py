@@ -21,7 +21,8 @@ from alignup.host.device_plugins.answer import DeviceAnswer, join_answers
 from alignup.host.leases import agent_messages as messages
 from alignup.host.leases.evidence import check_release
 from alignup.host.leases.lease_node import cut
-from alignup.host.leases.request import LeaseRequest, PartOf, Question, check_name, make_request
+from alignup.host.leases.record import Request
+from alignup.host.leases.request import LeaseRequest, Question, check_name, make_request
 from alignup.host.parts.part import visible_variables
 from alignup.host.processes.identity import Liveness, ProcessIdentity, ancestors
 from alignup.host.processes.watch import ProcessWatch
@@ -121,7 +122,7 @@ class Service:
         self.is_closing = False
         self.watch = ProcessWatch(self.ended, ledger.leases.values())
 
-    async def handle(self, request: messages.Request, caller: Caller) -> messages.Reply:
+    async def handle(self, request: messages.AnyRequest, caller: Caller) -> messages.Reply:
         """Carry out a request, and return the reply; cancelled if its user has gone away."""
         try:
             return await self._done(request, caller)
@@ -133,7 +134,7 @@ class Service:
             _LOG.exception("a request of user %s failed", caller.uid)
             return messages.Failed(_OWN_FAILURE)
 
-    async def _done(self, request: messages.Request, caller: Caller) -> messages.Reply:
+    async def _done(self, request: messages.AnyRequest, caller: Caller) -> messages.Reply:
         if isinstance(request, messages.Ask):
             return await self._ask(request, caller)
         uid, users = caller.uid, self._ledger.users
@@ -227,17 +228,9 @@ class Service:
         check_name(request.stem, "stem")
         holder = self.watch.checked(request.holder, caller)
         keeper = None if request.keeper is None else self.watch.checked(request.keeper, caller)
-        wishes = make_request(
-            cpus=request.cpus,
-            memory=request.memory,
-            devices=request.devices,
-            policy=request.policy,
-            name=request.name,
-            part=None if request.part is None else PartOf(*request.part),
-            kubelet_version=request.kubelet_version or None,
-        )
-        own = self._ledger.node.node.config.version
-        if wishes.kubelet_version not in {None, own}:
+        wishes = make_request(**{name: getattr(request, name) for name in Request.__struct_fields__})
+        own = str(self._ledger.node.node.config.version)
+        if wishes.kubelet_version not in {"", own}:
             raise InputError.at("--kubelet-version", f"{own}, as which the agent decides", request.kubelet_version)
         return LeaseRequest(
             wishes,

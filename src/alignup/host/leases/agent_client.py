@@ -25,7 +25,8 @@ from alignup.host.trusted_files import check_path, check_trusted, peer
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from alignup.host.leases.request import LeaseRequest, Request
+    from alignup.host.leases.record import Request
+    from alignup.host.leases.request import LeaseRequest
 
 # Seconds for the agent to be there again; starting takes less than one.
 _PATIENCE: Final = 5.0
@@ -70,23 +71,9 @@ class AgentSource:
 
     def acquire(self, request: LeaseRequest, wait: float | None = None) -> messages.Grant:
         """See `FileSource`."""
-        wanted = request.wanted
         endless = wait is not None and math.isinf(wait)
-        ask = messages.Ask(
-            id=request.id,
-            holder=request.holder,
-            command=request.command,
-            stem=request.name,
-            keeper=request.keeper,
-            cpus=wanted.cpus,
-            memory=wanted.memory,
-            devices=dict(wanted.devices),
-            policy=wanted.policy,
-            name=wanted.name,
-            part=wanted.part,
-            kubelet_version=str(wanted.kubelet_version or ""),
-            wait=-1.0 if endless else wait or 0.0,
-        )
+        who = (request.id, request.holder, request.command, request.name, request.keeper)
+        ask = messages.Ask(*who, wait=-1.0 if endless else wait or 0.0, **msgspec.structs.asdict(request.wanted))
         patience = math.inf if endless else wait or 0.0
         found = self._ask(ask, messages.Grant, None if endless else patience + _ANSWER, patience)
         check_amounts([found.lease], str(self._path), found.memory_nodes)
@@ -120,7 +107,7 @@ class AgentSource:
         """See `FileSource`."""
         return self._ask(messages.Cut(count, cpus_per_part, dict(devices)), messages.Parts, self._patience).parts
 
-    def _ask(self, request: messages.Request, kind: type[_R], limit: float | None, patience: float = 0.0) -> _R:
+    def _ask(self, request: messages.AnyRequest, kind: type[_R], limit: float | None, patience: float = 0.0) -> _R:
         """Return the agent's reply of a kind.
 
         Raises:
@@ -138,7 +125,7 @@ class AgentSource:
             )
         return reply
 
-    def _exchange(self, request: messages.Request, limit: float | None, patience: float) -> messages.Reply:
+    def _exchange(self, request: messages.AnyRequest, limit: float | None, patience: float) -> messages.Reply:
         """Send a request, again if the agent is started again meanwhile, and return the reply.
 
         Raises:
@@ -166,7 +153,7 @@ class AgentSource:
                 raise InputError(f"cannot ask the agent: {system_reason(error)} at {self._path}") from None
             time.sleep(_PAUSE)
 
-    def _exchange_once(self, request: messages.Request, end: float) -> messages.Reply:
+    def _exchange_once(self, request: messages.AnyRequest, end: float) -> messages.Reply:
         """Send a request and return the reply.
 
         Raises:

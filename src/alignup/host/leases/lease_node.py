@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import structs
 
 from alignup.errors import AllocationError, InputError, UnknownPodError
-from alignup.host.leases.record import STRICT_POLICIES, LeaseRecord, MemoryShare
+from alignup.host.leases.record import STRICT_POLICIES, LeaseRecord, MemoryShare, Request
 from alignup.host.leases.request import CLAIM
 from alignup.host.parts.usable import take_near
 from alignup.kubernetes.kubelet_config import KubeletConfig, ReservedMemory
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from alignup.claims.read import Resources
     from alignup.host.leases.agent_messages import KnownPart
     from alignup.host.leases.local_machine import Site
-    from alignup.host.leases.request import LeaseRequest, Request
+    from alignup.host.leases.request import LeaseRequest
     from alignup.host.parts.part import Part
     from alignup.host.parts.usable import MemoryRule
     from alignup.machine.device_inventory import Device
@@ -328,7 +328,7 @@ class LeaseNode:
         """
         assert wanted.part is not None  # noqa: S101  # asked only then
         cpus = wanted.cpus * self._site.threads
-        parts = cut_machine(self._site, self._inventory, wanted.part.parts, cpus, dict(wanted.devices))
+        parts = cut_machine(self._site, self._inventory, wanted.part.parts, cpus, wanted.devices)
         return parts[wanted.part.rank]
 
     def _policy(self, name: str) -> tuple[Policy, Scope]:
@@ -349,10 +349,10 @@ class LeaseNode:
         """
         node = self._node
         memory = ((_MEMORY, wanted.memory),) if wanted.memory else ()
-        devices = tuple(one for one in wanted.devices if one[0] in self._inventory)
+        devices = tuple(one for one in wanted.devices.items() if one[0] in self._inventory)
         claims = tuple(
             PodClaim(f"{name.removeprefix(CLAIM)}/{number}", template=name.removeprefix(CLAIM))
-            for name, count in wanted.devices
+            for name, count in wanted.devices.items()
             if name.startswith(CLAIM)
             for number in range(count)
         )
@@ -498,7 +498,7 @@ def cut_machine(
     Raises:
         InputError: it cannot be cut so.
     """
-    from alignup.host.leases.request import LeaseRequest, Request  # noqa: PLC0415  # startup counts
+    from alignup.host.leases.request import LeaseRequest  # noqa: PLC0415  # startup counts
     from alignup.host.parts.cut import parts_with, split_machine  # noqa: PLC0415  # as above
     from alignup.host.processes.identity import ProcessIdentity  # noqa: PLC0415  # as above
 
@@ -524,7 +524,7 @@ def cut_machine(
         )
     threads = max(len(core.cpus) for node in site.machine.numa_nodes for core in node.cores)
     share = cpus or site.machine.cpu_count // count // threads * threads
-    wanted = Request(share, devices=tuple(sorted(devices.items())))
+    wanted = Request(cpus=share, devices=dict(sorted(devices.items())))
     whole = replace(site, inventory=inventory, idle_siblings=False)
     node = LeaseNode(whole, inventory.keys() & devices.keys(), has_memory=False)
     made = []

@@ -159,7 +159,7 @@ class Ledger:
             return known
         if self.closed:
             raise AllocationError(self.closed)
-        for resource, _ in request.wanted.devices:
+        for resource in request.wanted.devices:
             offered = self._node.resources
             if resource not in offered:
                 there = ", ".join(sorted(offered)) or "none: no device plugin has registered"

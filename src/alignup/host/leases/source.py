@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from alignup.host.leases.agent_client import AgentSource
     from alignup.host.leases.local_machine import Site
-    from alignup.host.leases.record import LeaseRecord
-    from alignup.host.leases.request import LeaseRequest, Request
+    from alignup.host.leases.record import LeaseRecord, Request
+    from alignup.host.leases.request import LeaseRequest
 
 _STATE_VARIABLE: Final = "ALIGNUP_STATE"
 # Where the agent of all users serves: who names no file of leases asks it, as soon as it is there.
@@ -57,7 +57,7 @@ class FileSource:
         Raises:
             InputError: the request is invalid, or processes are to be bound to another machine than that at hand.
         """
-        self._site = self._load_site([resource for resource, _ in wanted.devices])
+        self._site = self._load_site(list(wanted.devices))
         if binds and not self._site.is_here:
             raise InputError("processes can be bound to this machine only: --machine needs --no-bind")
 
@@ -74,7 +74,7 @@ class FileSource:
         """
         from alignup.host.parts.part import visible_variables  # noqa: PLC0415  # startup counts
 
-        site = self._site or self._load_site([resource for resource, _ in request.wanted.devices])
+        site = self._site or self._load_site(list(request.wanted.devices))
         try:
             lease = self._attempt(site, request) if wait is None else self._waited_for(site, request, wait)
         except AgentOwnsError as error:
@@ -124,11 +124,12 @@ class FileSource:
         """
         from alignup.host.leases.ledger import Ledger  # noqa: PLC0415  # startup counts
         from alignup.host.leases.users import Limits  # noqa: PLC0415  # as above
-        from alignup.kubernetes.versions import NEWEST  # noqa: PLC0415  # as above
+        from alignup.kubernetes.versions import NEWEST, parse_version  # noqa: PLC0415  # as above
 
         file, wanted = self._file, request.wanted
         # before the lock, which others wait for; a user has no limits on the own machine
-        ledger = Ledger(site, Limits(leases=None, waiting=None), request.uid, wanted.kubelet_version or NEWEST)
+        version = parse_version(wanted.kubelet_version, "kubelet_version") if wanted.kubelet_version else NEWEST
+        ledger = Ledger(site, Limits(leases=None, waiting=None), request.uid, version)
         if wanted.part is not None:
             ledger.node.part_of(wanted)
         refused: AllocationError | None = None
@@ -231,7 +232,7 @@ def _check_names(site: Site, request: LeaseRequest, leases: Iterable[LeaseRecord
     Raises:
         InputError: a lease has a device of a resource that is asked for, and that is not among those known.
     """
-    for resource in [one for one, _ in request.wanted.devices if not one.startswith(CLAIM)]:
+    for resource in [one for one in request.wanted.devices if not one.startswith(CLAIM)]:
         known = {device.id for device in site.inventory.get(resource, ())}
         for lease in leases:
             strange = set(lease.devices.get(resource, ())) - known

@@ -27,8 +27,8 @@ from alignup.host.leases.agent_messages import Ask, Failed, Grant, List, decode_
 from alignup.host.leases.evidence import evidence_file, evidence_of, show_evidence
 from alignup.host.leases.file import AgentOwnsError, LeaseFile
 from alignup.host.leases.ledger import Ledger
-from alignup.host.leases.record import LeaseTable, MachineIdentity
-from alignup.host.leases.request import LeaseRequest, PartOf, make_request
+from alignup.host.leases.record import LeaseTable, MachineIdentity, PartOf
+from alignup.host.leases.request import LeaseRequest, make_request
 from alignup.host.leases.source import FileSource, open_source
 from alignup.host.leases.users import Limits
 from alignup.host.processes.identity import identify

@@ -30,6 +30,7 @@ from alignup.host.leases.agent_messages import (
     Release,
 )
 from alignup.host.leases.ledger import Ledger
+from alignup.host.leases.record import PartOf
 from alignup.host.leases.request import Question
 from alignup.host.leases.users import Limits
 from alignup.host.processes.cgroups import Enclosures
@@ -203,8 +204,8 @@ def test_nobody_is_told_before_it_is_written():
 @pytest.mark.parametrize(
     ("wrong", "place"),
     [
-        ({"part": (9, 3)}, "part"),
-        ({"part": (-1, 8)}, "part"),
+        ({"part": PartOf(9, 3)}, "part"),
+        ({"part": PartOf(-1, 8)}, "part"),
         ({"stem": "a\n\x1b[2Jb"}, "stem"),
         ({"stem": ""}, "stem"),
         ({"id": 16 * "é"}, "the request"),
@@ -490,7 +491,7 @@ def test_whole_cores_are_held_for_commands_that_run_on_one_cpu_of_each():
             assert (str(granted[0].lease.cpus), str(one.ledger.leases[f"{0:016}"].cpus)) == ("0-1", "0-1,8-9")
             cut, _ = await one.send(Cut(4))
             assert [str(part.cpus) for part in cut[0].parts] == ["0-1", "2-3", "4-5", "6-7"]
-            rest, _ = await one.send(ask(1, part=(3, 4), wait=0.0))
+            rest, _ = await one.send(ask(1, part=PartOf(3, 4), wait=0.0))
             assert str(rest[0].lease.cpus) == "6-7"
 
     asyncio.run(work())

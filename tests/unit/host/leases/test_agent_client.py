@@ -29,8 +29,8 @@ from alignup.host.leases.agent_messages import (
     decode_request,
     frame,
 )
-from alignup.host.leases.record import MemoryShare
-from alignup.host.leases.request import LeaseRequest, PartOf, make_request
+from alignup.host.leases.record import MemoryShare, PartOf
+from alignup.host.leases.request import LeaseRequest, make_request
 from alignup.host.processes.identity import identify
 from fake_plugins import LONG, short_folder
 

@@ -17,8 +17,8 @@ import leasing
 from alignup.errors import AllocationError, InputError
 from alignup.host.device_plugins.answer import DeviceAnswer
 from alignup.host.leases.ledger import Ledger
-from alignup.host.leases.record import Freed, Given, Joined, Left
-from alignup.host.leases.request import LeaseRequest, PartOf, Question, make_request
+from alignup.host.leases.record import Freed, Given, Joined, Left, PartOf
+from alignup.host.leases.request import LeaseRequest, Question, make_request
 from alignup.host.leases.users import Limits
 from alignup.host.processes.identity import identify
 from alignup.machine.cpuset import CPUSet
