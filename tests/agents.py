@@ -10,8 +10,8 @@ from contextlib import contextmanager
 import leasing
 from alignup.host.agent.agent import Agent, AgentOptions
 from alignup.host.agent.ownership import Ownership
-from alignup.host.leases.agent_client import AgentSource
 from alignup.host.leases.file import LeaseFile
+from alignup.host.leases.source import AgentSource
 
 LONG = 60.0
 """Seconds that nothing takes unless something is broken."""

@@ -24,10 +24,9 @@ from alignup.host.leases.request import check_wait, make_request, parse_device_c
 
 if TYPE_CHECKING:
     from alignup.host.device_plugins.answer import Mount
-    from alignup.host.leases.agent_client import AgentSource
     from alignup.host.leases.agent_messages import Grant
     from alignup.host.leases.record import LeaseRecord
-    from alignup.host.leases.source import FileSource
+    from alignup.host.leases.source import AgentSource, FileSource
     from alignup.kubernetes.versions import KubeletVersion
 
 _SHOWN_COMMAND = 100

@@ -20,7 +20,7 @@ from alignup.host.agent.ownership import Ownership
 from alignup.host.agent.server import AgentServer, make_folder
 from alignup.host.agent.service import Observer, PluginCalls, PluginDevices, Service
 from alignup.host.leases.evidence import find_evidence, text_of
-from alignup.host.leases.file import is_default_state
+from alignup.host.leases.file import LeaseFile, is_default_state
 from alignup.host.leases.ledger import Ledger
 from alignup.host.leases.users import Limits
 from alignup.host.processes.cgroups import Cgroups, Enclosures
@@ -35,7 +35,6 @@ from alignup.topology_manager.admission import MemoryBlock
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from alignup.host.leases.file import LeaseFile
     from alignup.host.leases.local_machine import Site
     from alignup.host.leases.record import LeaseTable
     from alignup.machine.machine import Machine

@@ -35,11 +35,6 @@ VERSION: Final = 1
 # Bytes after which the file is made anew.
 _LARGEST: Final = 8 << 20
 _CHECKSUM: Final = 8
-# How entries begin that give no lease.
-_HARMLESS: Final = (b'{"type":"freed","id":"', b'{"type":"left","id":"', b'{"type":"joined","waiter":')
-_ID_STARTS: Final = _CHECKSUM + 1 + len('{"type":"given","lease":{"id":"')
-# Bytes that a damaged line may have other than the entry that it was.
-_FEW: Final = 2
 _MOST_ENDS: Final = 4096
 # Two entries with something else than a newline between them.
 _JOINED: Final = re.compile(rb"\}.(?=[0-9a-f]{8} \{)", re.DOTALL)
@@ -71,14 +66,12 @@ class Reading(NamedTuple):
     """What a journal says.
 
     Attributes:
-        ended: ids of leases that ended, and of which no line says that they were given.
         is_torn: it ends with a line that was not written whole, and so promised to nobody.
         lost: see `Began.lost`.
     """
 
     table: record.LeaseTable
     damage: tuple[Damage, ...] = ()
-    ended: frozenset[str] = frozenset()
     is_torn: bool = False
     lost: str = ""
 
@@ -108,9 +101,9 @@ def read_entries(text: bytes, where: str) -> Reading:
     began = next((entry for entry in entries if isinstance(entry, Began)), None)
     if began is not None and began.version > VERSION:
         raise InputError.at(f"{where}:1", f"a journal in the form of version {VERSION}", began.version)
-    table, ended = _replayed(entries, is_damaged=bool(damage))
+    table = _replayed(entries, is_damaged=bool(damage))
     record.check_amounts(table.leases, where)
-    return Reading(table, tuple(damage), frozenset(ended), is_torn, "" if began is None else began.lost)
+    return Reading(table, tuple(damage), is_torn, "" if began is None else began.lost)
 
 
 def settled(
@@ -129,8 +122,7 @@ def settled(
     table, found = with_evidence(reading.table, shown)
     where = ", ".join(str(one.line) for one in reading.damage[:4])
     words = f"line {where} of the journal cannot be read; {found or 'running processes show no other lease'}"
-    is_complete = len(reading.damage) == 1 and promised_leases is not None and len(table.leases) >= promised_leases
-    if is_complete or all(_is_explained(one, reading, shown) for one in reading.damage):
+    if len(reading.damage) == 1 and promised_leases is not None and len(table.leases) >= promised_leases:
         return table, words, reading.lost
     return table, words, f"line {where} of the journal cannot be read, and may have recorded a lease"
 
@@ -290,12 +282,11 @@ def _unfinished(rest: bytes) -> tuple[list[Began | record.Entry], bool]:
     return [], bool(rest)
 
 
-def _replayed(entries: Sequence[Began | record.Entry], *, is_damaged: bool) -> tuple[record.LeaseTable, set[str]]:
-    """Return the leases after some entries, and the ids of those that ended and were never given."""
+def _replayed(entries: Sequence[Began | record.Entry], *, is_damaged: bool) -> record.LeaseTable:
+    """Return the leases after some entries."""
     table = record.LeaseTable()
     leases: dict[str, record.LeaseRecord] = {}
     waiting: dict[str, record.Waiter] = {}
-    ended: set[str] = set()
     for entry in entries:
         if isinstance(entry, Began):
             table = entry.table
@@ -306,28 +297,9 @@ def _replayed(entries: Sequence[Began | record.Entry], *, is_damaged: bool) -> t
                 leases = {key: one for key, one in leases.items() if not overlap(one, entry.lease)}
             leases[entry.lease.id] = entry.lease
         elif isinstance(entry, record.Freed):
-            if leases.pop(entry.id, None) is None:
-                ended.add(entry.id)
+            leases.pop(entry.id, None)
         elif isinstance(entry, record.Joined):
             waiting[entry.waiter.id] = entry.waiter
         else:
             waiting.pop(entry.id, None)
-    return record.LeaseTable(table.machine, tuple(leases.values()), tuple(waiting.values())), ended
-
-
-def _is_explained(damage: Damage, reading: Reading, shown: Iterable[Evidence]) -> bool:
-    """Return whether a damaged line hides no lease: it gave none, or its lease ended, or a process shows it."""
-    text = damage.text
-    entry = text[_CHECKSUM + 1 :]
-    if any(_differ(entry[: len(begins)], begins) <= _FEW for begins in _HARMLESS):
-        return True
-    if any(_differ(text[_ID_STARTS : _ID_STARTS + 16], ended.encode()) <= 1 for ended in reading.ended):
-        return True
-    return any(_differ(text + b"\n", line_of(record.Given(one.lease))) <= _FEW for one in shown)
-
-
-def _differ(one: bytes, other: bytes) -> int:
-    """Return in how many bytes two texts differ; of different lengths, in all."""
-    if len(one) != len(other):
-        return max(len(one), len(other), _FEW + 1)
-    return sum(a != b for a, b in zip(one, other, strict=True))
+    return record.LeaseTable(table.machine, tuple(leases.values()), tuple(waiting.values()))

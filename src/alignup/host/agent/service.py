@@ -21,7 +21,7 @@ from alignup.host.device_plugins.answer import DeviceAnswer, join_answers
 from alignup.host.leases import agent_messages as messages
 from alignup.host.leases.evidence import check_release
 from alignup.host.leases.lease_node import cut
-from alignup.host.leases.record import Request
+from alignup.host.leases.record import LeaseRecord, Request, Waiter
 from alignup.host.leases.request import LeaseRequest, Question, check_name, make_request
 from alignup.host.parts.part import visible_variables
 from alignup.host.processes.identity import Liveness, ProcessIdentity, ancestors
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from alignup.host.device_plugins.plugins import DevicePlugins
     from alignup.host.leases.ledger import Ledger
     from alignup.host.leases.local_machine import Site
-    from alignup.host.leases.record import LeaseRecord, Waiter
     from alignup.host.processes.callers import Caller
     from alignup.host.processes.cgroups import Enclosures
     from alignup.machine.machine import Machine
@@ -148,8 +147,8 @@ class Service:
             return await self._end(check_release(named, request.name, force=request.force)[0])
         if isinstance(request, messages.List):
             return shown(self._ledger, uid, self.watch.state_of)
-        inventory = self._ledger.node.inventory
-        return messages.Parts(cut(self._site, inventory, request.parts, request.cpus_per_part, request.devices))
+        found = cut(self._site, self._ledger.node.inventory, request.parts, request.cpus_per_part, request.devices)
+        return messages.Parts(tuple(map(messages.KnownPart.of, found)))
 
     def ended(self, lease_id: str) -> None:
         """Free a lease whose processes have ended."""

@@ -29,7 +29,6 @@ from alignup.host.device_plugins.answer import DeviceAnswer, join_answers
 from alignup.host.device_plugins.connection import DevicePluginError, Limits, PluginConnection, without_unknown_nodes
 from alignup.host.device_plugins.device_plugin_pb2_grpc import RegistrationServicer, add_RegistrationServicer_to_server
 from alignup.host.trusted_files import LONGEST_PATH, check_free, make_folders, mode_of_new_files, remove
-from alignup.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -43,21 +42,6 @@ _LOG: Final = logging.getLogger(__name__)
 # Each takes a thread.
 _MOST_RESOURCES: Final = 256
 _DEFAULT_LIMITS: Final = Limits()
-
-
-class PluginStatus(Record):
-    """How a plugin does.
-
-    Attributes:
-        healthy: the number of its healthy devices.
-        trouble: empty while all is well.
-    """
-
-    resource: str
-    socket: str
-    healthy: int
-    devices: int
-    trouble: str
 
 
 class DevicePlugins:
@@ -100,15 +84,6 @@ class DevicePlugins:
         """Return the devices by resource, as they were reported last; those of a plugin that is lost as unhealthy."""
         with self._lock:
             return dict(self._inventory)
-
-    def status(self) -> tuple[PluginStatus, ...]:
-        """Return how each plugin does, by resource."""
-        with self._lock:
-            found = []
-            for resource, one in sorted(self._connections.items()):
-                healthy = sum(device.healthy for device in one.devices)
-                found.append(PluginStatus(resource, one.socket.name, healthy, len(one.devices), one.trouble))
-        return tuple(found)
 
     def listen(self, listener: Callable[[str, tuple[Device, ...]], object]) -> None:
         """Call a function with a resource and its devices, for those that are there and whenever they change.

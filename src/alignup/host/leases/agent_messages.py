@@ -16,6 +16,7 @@ import msgspec
 
 from alignup.errors import InputError
 from alignup.host.leases.record import LeaseRecord, MachineIdentity, Request, Waiter, encode_leases, lease_decoder
+from alignup.host.parts.part import Part, variables
 from alignup.host.processes.identity import ProcessIdentity  # noqa: TC001  # msgspec reads annotations
 from alignup.machine.cpuset import CPUSet  # noqa: TC001  # as above
 from alignup.text.json_text import decode_json
@@ -99,7 +100,6 @@ class Grant(msgspec.Struct, frozen=True, tag="granted", omit_defaults=True):
         the CDI names are in ALIGNUP_CDI_DEVICES too, with commas between them.
         """
         from alignup.host.leases.evidence import VARIABLE, evidence_of, evidence_text  # noqa: PLC0415  # startup counts
-        from alignup.host.parts.part import variables  # noqa: PLC0415  # as above
 
         lease, answer = self.lease, self.lease.answer
         asked, cuda = (
@@ -194,6 +194,11 @@ class KnownPart(msgspec.Struct, frozen=True):
     memory: tuple[tuple[int, int], ...]
     devices: dict[str, tuple[str, ...]]
     cuda: dict[str, str]
+
+    @classmethod
+    def of(cls, part: Part) -> KnownPart:
+        """Return the same of a part."""
+        return cls(part.rank, part.cpus, part.numa_nodes, part.memory, dict(part.devices), dict(part.visible))
 
 
 class Parts(msgspec.Struct, frozen=True, tag="parts"):

@@ -276,14 +276,10 @@ class Change:
         self.table = table
 
     def drop(self, lease_id: str) -> None:
-        """Remove a lease, if it is there."""
-        left = tuple(lease for lease in self.table.leases if lease.id != lease_id)
-        self.table = msgspec.structs.replace(self.table, leases=left)
-
-    def leave(self, waiter_id: str) -> None:
-        """Remove somebody from the queue, if they are in it."""
-        left = tuple(one for one in self.table.waiting if one.id != waiter_id)
-        self.table = msgspec.structs.replace(self.table, waiting=left)
+        """Remove a lease, or who waits for it, if it is there."""
+        leases = tuple(lease for lease in self.table.leases if lease.id != lease_id)
+        waiting = tuple(one for one in self.table.waiting if one.id != lease_id)
+        self.table = msgspec.structs.replace(self.table, leases=leases, waiting=waiting)
 
 
 class _Found(NamedTuple):

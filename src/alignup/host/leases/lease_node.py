@@ -16,8 +16,10 @@ from msgspec import structs
 
 from alignup.errors import AllocationError, InputError, UnknownPodError
 from alignup.host.leases.record import STRICT_POLICIES, LeaseRecord, MemoryShare, Request
-from alignup.host.leases.request import CLAIM
-from alignup.host.parts.usable import take_near
+from alignup.host.leases.request import CLAIM, LeaseRequest
+from alignup.host.parts.part import Part, visible_variables
+from alignup.host.parts.usable import MemoryRule, take_near
+from alignup.host.processes.identity import ProcessIdentity
 from alignup.kubernetes.kubelet_config import KubeletConfig, ReservedMemory
 from alignup.kubernetes.pod import Container, NodeConstraints, Pod, PodClaim
 from alignup.kubernetes.policy_options import DEFAULT_MAXIMUM, CpuOptions, TopologyOptions
@@ -29,23 +31,18 @@ from alignup.node import Node, plugins_of
 from alignup.records import replace
 from alignup.topology_manager.hints import MAX_NUMA_NODES, BitMask, TopologyHint, feasible_hints, smallest_size
 from alignup.topology_manager.policy import Policy, make_policy
-from alignup.topology_manager.refusal_account import MemoryAccount, in_words
+from alignup.topology_manager.refusal_account import Accounts, MemoryAccount, in_words
 from alignup.topology_manager.scope import Scope, make_scope
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from alignup.claims.read import Resources
-    from alignup.host.leases.agent_messages import KnownPart
     from alignup.host.leases.local_machine import Site
-    from alignup.host.leases.request import LeaseRequest
-    from alignup.host.parts.part import Part
-    from alignup.host.parts.usable import MemoryRule
     from alignup.machine.device_inventory import Device
     from alignup.machine.machine import Machine
     from alignup.providers.devices.inventory import Preference
     from alignup.topology_manager.provider import ResourceHints
-    from alignup.topology_manager.refusal_account import Accounts
 
 _CONTAINER: Final = "command"
 # The namespace of leases in sentences about pods.
@@ -179,38 +176,29 @@ class LeaseNode:
         InputError: memory may be asked for, and there is none.
     """
 
-    __slots__ = ("_inventory", "_memory", "_node", "_policies", "_site")
+    __slots__ = ("_memory", "_policies", "_site", "inventory", "node")
 
     def __init__(
         self, site: Site, resources: Iterable[str], *, has_memory: bool, version: KubeletVersion = NEWEST
     ) -> None:
         self._site = site
-        self._inventory: dict[str, Sequence[Device]] = {name: site.inventory[name] for name in resources}
-        sets = {name: sets for name, sets in site.preferred_sets.items() if name in self._inventory}
+        # The devices by resource, as they were reported last; this and the node are to be looked at by others.
+        self.inventory: dict[str, Sequence[Device]] = {name: site.inventory[name] for name in resources}
+        sets = {name: sets for name, sets in site.preferred_sets.items() if name in self.inventory}
         self._memory = NearMemory(site.machine, site.memory_rule) if has_memory and not site.as_kubelet else None
         config = _config(site, version, has_memory=has_memory and site.as_kubelet)
         providers = [self._memory] if self._memory is not None else []
         plugins = plugins_of(sets)
-        self._node = Node(site.placed, config, self._inventory, plugins, providers=providers, pair=site.pair)
+        self.node = Node(site.placed, config, self.inventory, plugins, providers=providers, pair=site.pair)
         if site.claims is not None:
             here = platform.node() if site.claims.by_node.get(platform.node()) else ""
-            self._node.know_claims(_for_leases(site.claims), name=here, dra_hints=True)
+            self.node.know_claims(_for_leases(site.claims), name=here, dra_hints=True)
         self._policies: dict[str, tuple[Policy, Scope]] = {}
-
-    @property
-    def node(self) -> Node:
-        """The node, to be looked at."""
-        return self._node
 
     @property
     def has_memory(self) -> bool:
         """Whether memory may be asked for."""
-        return self._memory is not None or self._node.memory is not None
-
-    @property
-    def inventory(self) -> Mapping[str, Sequence[Device]]:
-        """The devices by resource, as they were reported last."""
-        return self._inventory
+        return self._memory is not None or self.node.memory is not None
 
     def update(self, resource: str, devices: Sequence[Device], preference: Preference) -> None:
         """Replace the devices of a resource, and who is asked which of them go well together.
@@ -218,17 +206,17 @@ class LeaseNode:
         Raises:
             InputError: a device id comes twice, or the node was made without any resource.
         """
-        if self._node.devices is None:
+        if self.node.devices is None:
             raise InputError("the node was made without any device resource")
-        self._node.devices.update(resource, devices, preference)
-        self._inventory[resource] = devices
+        self.node.devices.update(resource, devices, preference)
+        self.inventory[resource] = devices
 
     @property
     def resources(self) -> set[str]:
         """The resources of which devices may be asked for, claims among them."""
-        known = self._node.claims
+        known = self.node.claims
         claims = (f"{CLAIM}{one.name}" for one in (known.resources.templates if known else ()))
-        return {*self._inventory, *claims} - {_NO_RESOURCE}
+        return {*self.inventory, *claims} - {_NO_RESOURCE}
 
     def adopt(self, lease: LeaseRecord) -> None:
         """Note what a lease holds that was decided elsewhere; devices of unknown resources are ignored.
@@ -236,8 +224,8 @@ class LeaseNode:
         Raises:
             AllocationError: another lease has some of it; nothing was noted.
         """
-        node, cpus, memory = self._node, int(lease.cpus), lease.memory_by_node
-        known = {name: ids for name, ids in lease.devices.items() if name in self._inventory}
+        node, cpus, memory = self.node, int(lease.cpus), lease.memory_by_node
+        known = {name: ids for name, ids in lease.devices.items() if name in self.inventory}
         claims = {name: ids for name, ids in lease.devices.items() if name.startswith(CLAIM)}
         try:
             if node.memory is not None and memory:
@@ -257,9 +245,9 @@ class LeaseNode:
     def release(self, lease_id: str) -> None:
         """Take back what a lease holds; nothing if it is not known."""
         try:
-            self._node.remove(lease_id)
+            self.node.remove(lease_id)
         except UnknownPodError:
-            for provider in self._node.manager.providers:
+            for provider in self.node.manager.providers:
                 provider.release(lease_id, _CONTAINER)
 
     def place(self, request: LeaseRequest, leases: Iterable[LeaseRecord] = ()) -> LeaseRecord:
@@ -303,13 +291,13 @@ class LeaseNode:
         Raises:
             AllocationError: too little is free; the lease holds nothing.
         """
-        if self._node.memory is not None:
-            return self._node.memory.shares(lease_id, _CONTAINER)
+        if self.node.memory is not None:
+            return self.node.memory.shares(lease_id, _CONTAINER)
         if self._memory is None or not wanted.memory:
             return {}
         machine = self._site.machine
         home = overlapping(machine.node_cpus, int(cpus)) or bit_set(map(machine.position, self._near(devices)))
-        affinity = self._node.manager.affinities(lease_id).get(_CONTAINER)
+        affinity = self.node.manager.affinities(lease_id).get(_CONTAINER)
         if not home and affinity is not None and affinity.affinity is not None:
             home = int(affinity.affinity)
         strict = wanted.policy in STRICT_POLICIES
@@ -328,7 +316,7 @@ class LeaseNode:
         """
         assert wanted.part is not None  # noqa: S101  # asked only then
         cpus = wanted.cpus * self._site.threads
-        parts = cut_machine(self._site, self._inventory, wanted.part.parts, cpus, wanted.devices)
+        parts = cut_machine(self._site, self.inventory, wanted.part.parts, cpus, wanted.devices)
         return parts[wanted.part.rank]
 
     def _policy(self, name: str) -> tuple[Policy, Scope]:
@@ -336,7 +324,7 @@ class LeaseNode:
         found = self._policies.get(name)
         if found is None:
             machine = self._site.machine
-            options = self._node.config.topology_manager_policy_options
+            options = self.node.config.topology_manager_policy_options
             policy = make_policy(name, len(machine.numa_nodes), machine.distance_matrix, options)
             found = self._policies[name] = policy, make_scope("container", policy)
         return found
@@ -347,9 +335,9 @@ class LeaseNode:
         Raises:
             AllocationError: the node refuses.
         """
-        node = self._node
+        node = self.node
         memory = ((_MEMORY, wanted.memory),) if wanted.memory else ()
-        devices = tuple(one for one in wanted.devices.items() if one[0] in self._inventory)
+        devices = tuple(one for one in wanted.devices.items() if one[0] in self.inventory)
         claims = tuple(
             PodClaim(f"{name.removeprefix(CLAIM)}/{number}", template=name.removeprefix(CLAIM))
             for name, count in wanted.devices.items()
@@ -396,7 +384,7 @@ class LeaseNode:
             AllocationError: a lease does, or there is too little memory.
         """
         _check_part_free(part, leases)
-        node = self._node
+        node = self.node
         if node.memory is not None and request.wanted.memory:
             machine = self._site.machine
             mask = BitMask([machine.position(numa_id) for numa_id in part.numa_nodes])
@@ -418,14 +406,14 @@ class LeaseNode:
 
     def _near(self, devices: Mapping[str, tuple[str, ...]]) -> set[int]:
         """Return the nodes that some devices are near to."""
-        known = self._node.claims
+        known = self.node.claims
         near: Mapping[str, tuple[int, ...] | None] = {}
         if known is not None:
             near = {str(one): nodes[:1] for one, nodes in known.near.items()}
         found: set[int] = set()
         for resource, ids in devices.items():
             is_claim = resource.startswith(CLAIM)
-            places = near if is_claim else {one.id: one.numa_nodes for one in self._inventory[resource]}
+            places = near if is_claim else {one.id: one.numa_nodes for one in self.inventory[resource]}
             found.update(*(places.get(identity) or () for identity in ids))
         return found
 
@@ -446,29 +434,23 @@ def _for_leases(known: Resources) -> Resources:
 
 def cut(
     site: Site, inventory: Mapping[str, Sequence[Device]], count: int, cpus_per_part: int, devices: Mapping[str, int]
-) -> tuple[KnownPart, ...]:
+) -> tuple[Part, ...]:
     """Return a machine, with devices, in equal parts.
 
     Raises:
         InputError: it cannot be cut so, or there is a GPU that CUDA has no number for.
     """
-    from alignup.host.leases.agent_messages import KnownPart  # noqa: PLC0415  # startup counts
-    from alignup.host.parts.part import visible_variables  # noqa: PLC0415  # as above
-
     threads = site.threads
     if threads > 1 and not cpus_per_part:
         cpus_per_part = site.placed.cpu_count // count // threads
     parts = cut_machine(site, inventory, count, cpus_per_part * threads, devices)
-    if threads > 1:
-        parts = tuple(replace(part, cpus=site.bound(part.cpus)) for part in parts)
-    cuda = [visible_variables(part.devices, inventory, site.machine) for part in parts]
     return tuple(
-        KnownPart(part.rank, part.cpus, part.numa_nodes, part.memory, dict(part.devices), variables)
-        for part, variables in zip(parts, cuda, strict=True)
+        replace(part, cpus=site.bound(part.cpus), visible=visible_variables(part.devices, inventory, site.machine))
+        for part in parts
     )
 
 
-def notes(site: Site, parts: Sequence[KnownPart]) -> Iterator[str]:
+def notes(site: Site, parts: Sequence[Part]) -> Iterator[str]:
     """Yield what may surprise the owners of parts, in a sentence each."""
     from alignup.host.parts.cut import shared_cores  # noqa: PLC0415  # startup counts
 
@@ -498,9 +480,7 @@ def cut_machine(
     Raises:
         InputError: it cannot be cut so.
     """
-    from alignup.host.leases.request import LeaseRequest  # noqa: PLC0415  # startup counts
-    from alignup.host.parts.cut import parts_with, split_machine  # noqa: PLC0415  # as above
-    from alignup.host.processes.identity import ProcessIdentity  # noqa: PLC0415  # as above
+    from alignup.host.parts.cut import parts_with, split_machine  # noqa: PLC0415  # startup counts
 
     has_claims = any(name.startswith(CLAIM) for name in devices)
     options = site.cpu_options

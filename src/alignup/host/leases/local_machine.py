@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from alignup.errors import InputError
-from alignup.host.leases.record import MachineIdentity
+from alignup.host.leases.record import LeaseRecord, MachineIdentity
 from alignup.host.leases.request import CLAIM
 from alignup.host.parts.usable import MemoryRule, equal_cores, reachable, usable
 from alignup.host.processes.identity import host_identity
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from alignup.claims.read import Resources
-    from alignup.host.leases.record import LeaseRecord
     from alignup.machine.device_inventory import Device
     from alignup.machine.loaded import LoadedMachine
     from alignup.machine.machine import Machine

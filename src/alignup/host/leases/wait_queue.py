@@ -54,8 +54,7 @@ class Snapshot(Record, eq=False):
 
     def holdings(self, waiter: Waiter) -> object:
         """Return what the answers about a waiter depend on beside the leases."""
-        held = self.users.of(self.users.owner_of(waiter))
-        return len(held.leases), held.cpus, held.memory, dict(held.devices), self.reports
+        return dict(self.users.of(self.users.owner_of(waiter)).amounts), self.reports
 
     def leases_above(self, waiter: Waiter) -> list[LeaseRecord]:
         """Return the leases that do not end while a process waits: its own, and those of the processes above it."""

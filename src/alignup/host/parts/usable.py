@@ -7,7 +7,7 @@ import os
 from alignup.errors import InputError
 from alignup.machine.bits import bit_numbers, bit_set, union
 from alignup.machine.cpuset import CPUSet
-from alignup.machine.numa_node import cores_within
+from alignup.machine.numa_node import NumaNode, cores_within
 from alignup.records import Record, replace
 
 TYPE_CHECKING = False  # `typing` is slow to import
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from typing import Final
 
     from alignup.machine.machine import Machine
-    from alignup.machine.numa_node import NumaNode
 
 _MEMORY_NODES: Final = "Mems_allowed_list:"
 

@@ -75,7 +75,7 @@ def bind(cpus: CPUSet, numa_nodes: Iterable[int], *, strict: bool) -> tuple[Bind
     if not nodes:
         return Binding(thread, earlier_cpus, None), ""
     earlier = _memory_policy()
-    trouble = bind_memory(nodes, strict=strict)
+    trouble = set_memory(nodes, "bind" if strict else "preferred")
     return Binding(thread, earlier_cpus, None if trouble else earlier), trouble
 
 
@@ -126,16 +126,6 @@ def bind_threads(cpus: CPUSet) -> None:
             except OSError as error:
                 raise _refused(cpus, error) from error
         bound |= left
-
-
-def bind_memory(numa_nodes: Iterable[int], *, strict: bool) -> str:
-    """Bind the memory of the calling thread to NUMA nodes; return why that failed, an empty text if it did not.
-
-    Args:
-        numa_nodes: kernel ids, at least one.
-        strict: have memory from these nodes only; else from these first.
-    """
-    return set_memory(numa_nodes, "bind" if strict else "preferred")
 
 
 def set_memory(numa_nodes: Iterable[int], mode: str) -> str:

@@ -22,14 +22,13 @@ from agents import LONG, client, eventually, running_agent
 from alignup.errors import AlignupError, AllocationError, InputError
 from alignup.host.agent.journal import read_entries, write_journal
 from alignup.host.agent.ownership import Ownership
-from alignup.host.leases.agent_client import AgentSource
 from alignup.host.leases.agent_messages import Ask, Failed, Grant, List, decode_reply, frame
 from alignup.host.leases.evidence import evidence_file, evidence_of, show_evidence
 from alignup.host.leases.file import AgentOwnsError, LeaseFile
 from alignup.host.leases.ledger import Ledger
 from alignup.host.leases.record import LeaseTable, MachineIdentity, PartOf
 from alignup.host.leases.request import LeaseRequest, make_request
-from alignup.host.leases.source import FileSource, open_source
+from alignup.host.leases.source import AgentSource, FileSource, open_source
 from alignup.host.leases.users import Limits
 from alignup.host.processes.identity import identify
 from alignup.kubernetes.versions import parse_version

@@ -48,10 +48,12 @@ def test_what_is_counted_is_what_is_held(steps):
             found = users.of(one)
             assert found.leases == {f"id of {name}": made for name, made in held.items()}
             assert found.names == {name: f"id of {name}" for name in held}
-            assert found.cpus == sum(len(made.cpus) for made in held.values())
-            assert found.memory == sum(share.size for made in held.values() for share in made.memory)
+            assert found.amounts["CPUs"] == sum(len(made.cpus) for made in held.values())
+            assert found.amounts["bytes of memory"] == sum(
+                share.size for made in held.values() for share in made.memory
+            )
             devices = sum(len(made.devices.get(NIC, ())) for made in held.values())
-            assert found.devices.get(NIC, 0) == devices
+            assert (found.amounts[f"devices of {NIC}"], found.amounts["leases"]) == (devices, len(held))
 
 
 GI = 1 << 30
