@@ -23,7 +23,6 @@ from alignup.host.leases.evidence import check_release
 from alignup.host.leases.lease_node import cut
 from alignup.host.leases.record import LeaseRecord, Request, Waiter
 from alignup.host.leases.request import LeaseRequest, Question, check_name, make_request
-from alignup.host.parts.part import visible_variables
 from alignup.host.processes.identity import Liveness, ProcessIdentity, ancestors
 from alignup.host.processes.watch import ProcessWatch
 from alignup.machine.device_inventory import Device, near_cpu_nodes
@@ -270,8 +269,7 @@ class Service:
                         raise refusal from None
         finally:
             self._turns.pop(asked.id, None)
-            if is_queued and not self.is_closing:
-                self._ledger.leave(asked.id)
+            if not self.is_closing and (self._ledger.leave(asked.id) or is_queued):
                 self._record()
                 self.changed()
 
@@ -289,11 +287,14 @@ class Service:
             answer = await self._plugins.allocate(ids) if ids else None
             if self._encloses(asked) and not found.cgroup:
                 cgroup = await self._enclosures.enclose(asked.id, asked.holder)
-            try:
-                return self._kept(found.id, answer, cgroup)
-            except BaseException:
+            if found.id not in self._ledger.leases:
                 self._enclosures.discard(cgroup)
-                raise
+                raise AllocationError("the process exited before its lease was granted")
+            lease = self._ledger.keep(found.id, answer, cgroup)
+            self._record()
+            _LOG.debug("lease %r has CPUs %s", lease.name, lease.cpus, extra={"lease": lease.id})
+            self.watch.watch(lease)
+            return self._site.grant(lease, self._ledger.node.inventory, self._state)
 
     async def _set_aside(self, asked: LeaseRequest) -> LeaseRecord:
         """Return what a request gets once its plugins agree, after asking them which devices they prefer.
@@ -311,28 +312,6 @@ class Service:
             except AllocationError as error:
                 asked.advice[found] = error.detail
         raise AllocationError("the device list kept changing")
-
-    def _kept(self, lease_id: str, answer: DeviceAnswer | None = None, cgroup: str = "") -> messages.Grant:
-        """Make a lease of what was set aside; return what its holder is to be told, once it is in the journal.
-
-        Raises:
-            AllocationError: it has been taken back meanwhile.
-            InputError: its holder cannot be told what it needs to know.
-        """
-        found = self._ledger.leases.get(lease_id)
-        if found is None:
-            raise AllocationError("the process exited before its lease was granted")
-        machine, cuda = self._site.machine, {}
-        if found.devices:
-            cuda = visible_variables(found.devices, self._ledger.node.inventory, machine)
-        nodes = self._site.memory_nodes(found)
-        lease = self._ledger.keep(lease_id, answer, cgroup)
-        self._record()
-        _LOG.debug("lease %r has CPUs %s", lease.name, lease.cpus, extra={"lease": lease.id})
-        self.watch.watch(lease)
-        return messages.Grant(
-            self._site.shown(lease), self._site.identity, str(self._state), nodes, self._site.is_here, cuda
-        )
 
     @contextmanager
     def _freed_on_error(self, lease_id: str) -> Iterator[None]:
@@ -388,31 +367,6 @@ def shown(ledger: Ledger, uid: int, state_of: Callable[[str], Liveness]) -> mess
     return messages.Leases(leases, tuple(msgspec.structs.replace(one, ancestors=()) for one in waiting))
 
 
-class _Calls:
-    """The calls of one plugin: two at a time, in threads of its own, and a bounded number behind them."""
-
-    def __init__(self, resource: str) -> None:
-        self._resource = resource
-        self._threads = ThreadPoolExecutor(_THREADS, "plugin")
-        self._free = threading.Semaphore(_MOST_CALLS)
-
-    async def call(self, function: Callable[..., _T], *arguments: object) -> _T:
-        """Return what a function returns.
-
-        Raises:
-            AllocationError: too many calls wait already, or the function raises one.
-        """
-        if not self._free.acquire(blocking=False):
-            raise AllocationError(f"the device plugin of {self._resource} is busy: {_MOST_CALLS} calls wait for it")
-        calling = self._threads.submit(function, *arguments)
-        calling.add_done_callback(lambda _: self._free.release())
-        return await asyncio.wrap_future(calling)
-
-    def close(self) -> None:
-        """Begin no more calls."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
-
-
 class PluginDevices(PluginCalls):
     """The device plugins of the agent: their devices for the ledger, and their answers for the service.
 
@@ -428,7 +382,8 @@ class PluginDevices(PluginCalls):
         self._plugins = plugins
         self._machine = machine
         self._resources: set[str] = set()
-        self._calls: dict[str, _Calls] = {}
+        # By resource, the threads of its plugin, and how many more calls may wait for them.
+        self._threads: dict[str, tuple[ThreadPoolExecutor, threading.Semaphore]] = {}
         # What is to be taken over, by resource.
         self._reports: dict[str, tuple[Device, ...]] = {}
         self._timer: asyncio.Handle | None = None
@@ -466,22 +421,33 @@ class PluginDevices(PluginCalls):
     async def prefer(self, question: Question) -> Sequence[str]:
         """See `PluginCalls`."""
         preference = self._plugins.preference(question.resource)
-        return await self._of(question.resource).call(
-            preference, question.available, question.must_include, question.size
-        )
+        asked = (question.available, question.must_include, question.size)
+        return await self._called(question.resource, preference, *asked)
 
     async def allocate(self, devices: Mapping[str, Sequence[str]]) -> DeviceAnswer:
         """See `PluginCalls`; several plugins are asked one after the other."""
         asked = sorted(devices.items())
-        answers = [await self._of(resource).call(self._plugins.allocate, {resource: ids}) for resource, ids in asked]
+        answers = [await self._called(resource, self._plugins.allocate, {resource: ids}) for resource, ids in asked]
         for resource, ids in asked:
-            await self._of(resource).call(self._plugins.pre_start, {resource: ids})
+            await self._called(resource, self._plugins.pre_start, {resource: ids})
         return join_answers(answers)
 
     def close(self) -> None:
         """Begin no more calls."""
-        for calls in self._calls.values():
-            calls.close()
+        for threads, _ in self._threads.values():
+            threads.shutdown(wait=False, cancel_futures=True)
 
-    def _of(self, resource: str) -> _Calls:
-        return self._calls.setdefault(resource, _Calls(resource))
+    async def _called(self, resource: str, function: Callable[..., _T], *arguments: object) -> _T:
+        """Return what a function returns: of one plugin, two at a time, and a bounded number behind them.
+
+        Raises:
+            AllocationError: too many calls wait already, or the function raises one.
+        """
+        if resource not in self._threads:
+            self._threads[resource] = ThreadPoolExecutor(_THREADS, "plugin"), threading.Semaphore(_MOST_CALLS)
+        threads, free = self._threads[resource]
+        if not free.acquire(blocking=False):
+            raise AllocationError(f"the device plugin of {resource} is busy: {_MOST_CALLS} calls wait for it")
+        calling = threads.submit(function, *arguments)
+        calling.add_done_callback(lambda _: free.release())
+        return await asyncio.wrap_future(calling)

@@ -135,8 +135,7 @@ class DevicePlugins:
 
     def has_preferences(self, resource: str) -> bool:
         """Return whether the plugin of a resource offers GetPreferredAllocation."""
-        with self._lock:
-            found = self._connections.get(resource)
+        found = self._connections.get(resource)
         return found is not None and found.has_preferences
 
     def allocate(self, devices: Mapping[str, Sequence[str]]) -> DeviceAnswer:
@@ -173,8 +172,7 @@ class DevicePlugins:
         Raises:
             DevicePluginError: there is none.
         """
-        with self._lock:
-            found = self._connections.get(resource)
+        found = self._connections.get(resource)
         if found is None:
             raise DevicePluginError(resource, "has not registered")
         return found

@@ -207,12 +207,13 @@ class Ledger:
         self._queue.join(waiter)
         self._entries.append(Joined(waiter))
 
-    def leave(self, lease_id: str) -> None:
-        """Remove a request from the queue, if it is queued."""
+    def leave(self, lease_id: str) -> bool:
+        """Remove a request from the queue; return whether it was queued."""
         waiter = self._queue.leave(lease_id)
         if waiter is not None:
             self.users.leave(self.users.owner_of(waiter), lease_id)
             self._entries.append(Left(lease_id))
+        return waiter is not None
 
     def heads(self) -> list[str]:
         """Return the ids of queued requests to try now, in order of arrival: the first ones, and some behind them."""

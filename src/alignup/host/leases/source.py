@@ -26,7 +26,7 @@ from alignup.host.leases.evidence import check_release, lease_liveness, living
 from alignup.host.leases.file import AgentOwnsError, LeaseFile, check_machine
 from alignup.host.leases.record import LeaseRecord, Request, check_amounts
 from alignup.host.leases.request import CLAIM, LeaseRequest
-from alignup.host.parts.part import Part, visible_variables
+from alignup.host.parts.part import Part
 from alignup.host.processes.identity import ancestors
 from alignup.host.trusted_files import check_path, check_trusted, peer
 from alignup.records import replace
@@ -302,12 +302,10 @@ class FileSource:
         except AgentOwnsError as error:
             return self._agent(error).acquire(request, wait)
         try:
-            cuda = visible_variables(lease.devices, site.inventory, site.machine)
+            return site.grant(lease, site.inventory, self._file.path)
         except InputError:
             self._drop(lease.id)
             raise
-        nodes = site.memory_nodes(lease)
-        return messages.Grant(site.shown(lease), site.identity, str(self._file.path), nodes, site.is_here, cuda)
 
     def _waited_for(self, site: Site, request: LeaseRequest, wait: float) -> LeaseRecord:
         """Return the lease of a request when it can be had; it is in the file when this returns.
