@@ -179,6 +179,14 @@ def open_own(path: Path, flags: int) -> int:
     raise OSError(errno.EMLINK, "a file with more than one name")
 
 
+def is_at(path: Path, descriptor: int) -> bool:
+    """Return whether a path still names an open file; False too if that cannot be seen."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
+    except OSError:
+        return False
+
+
 def write_new(path: Path, data: bytes) -> None:
     """Write a file that was not there before, for this user only, to the disk.
 

@@ -66,11 +66,10 @@ class Snapshot(Record, eq=False):
 class Queue:
     """Those who wait, in order of arrival; one queue for each kind of thing, and several for who asks for several."""
 
-    __slots__ = ("_by_id", "_by_kind", "_known")
+    __slots__ = ("_by_id", "_known")
 
     def __init__(self) -> None:
         self._by_id: dict[str, Waiter] = {}
-        self._by_kind: dict[str, dict[str, Waiter]] = {}
         # Answers by question and waiter, each with all that it depends on.
         self._known: dict[tuple[str, str], tuple[object, object]] = {}
 
@@ -88,21 +87,13 @@ class Queue:
         if waiter.id in self._by_id:
             return False
         self._by_id[waiter.id] = waiter
-        for kind in waiter.kinds:
-            self._by_kind.setdefault(kind, {})[waiter.id] = waiter
         return True
 
     def leave(self, waiter_id: str) -> Waiter | None:
         """Remove and return a waiter; None if it is not queued."""
-        waiter = self._by_id.pop(waiter_id, None)
-        for kind in waiter.kinds if waiter else ():
-            line = self._by_kind[kind]
-            del line[waiter_id]
-            if not line:
-                del self._by_kind[kind]
         for question in ("blocks", "ways"):
             self._known.pop((question, waiter_id), None)
-        return waiter
+        return self._by_id.pop(waiter_id, None)
 
     def ahead_of(self, waiter: Waiter, now: Snapshot) -> list[Waiter]:
         """Return for each kind that a waiter asks for the first one before it that blocks others.
@@ -111,10 +102,10 @@ class Queue:
         """
         first: dict[str, Waiter] = {}
         for kind in waiter.kinds:
-            for one in self._by_kind.get(kind, {}).values():
+            for one in self._by_id.values():
                 if one.id == waiter.id:
                     break
-                if self.blocks(one, now):
+                if kind in one.kinds and self.blocks(one, now):
                     first[one.id] = one
                     break
         return list(first.values())

@@ -47,9 +47,6 @@ class Cgroups:
     """
 
     def __init__(self, base: Path | None = None) -> None:
-        if base is not None and not base.is_absolute():
-            # leases outlive the agent, and the next one may have another working directory
-            raise InputError.at("the cgroup of all leases", "an absolute path", str(base))
         self.base = base
         place = base or cgroup_of("self")
         is_new = not place.exists()

@@ -150,7 +150,7 @@ def test_the_machine_is_cut_as_without_an_agent(folder):
         found = client(folder).parts(4, 0, {leasing.GPU: 1})
     expected = FileSource(file_of(folder), lambda _: leasing.site()).parts(4, 0, {leasing.GPU: 1})
     assert found == expected
-    assert found[3].cuda["CUDA_VISIBLE_DEVICES"] == "3"
+    assert found[3].visible["CUDA_VISIBLE_DEVICES"] == "3"
 
 
 def test_a_lease_ends_with_its_processes(folder):

@@ -405,7 +405,7 @@ def test_what_ends_with_the_agent_is_written_down():
     async def work():
         async with agent() as one:
             lease = (await one.send(ask(cpus=2)))[0][0].lease
-            one.ledger._leases[lease.id] = msgspec.structs.replace(lease, cgroup="/no/such")
+            one.ledger.leases[lease.id] = msgspec.structs.replace(lease, cgroup="/no/such")
             one.enclosures.close()
             one.enclosures = Enclosures(None)  # to be closed
             one.service.ended(lease.id)
