@@ -126,20 +126,14 @@ class Agent:
         self._ownership = ownership
         self._table = table
         self._status = 0
-        self._end = asyncio.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
+        # Set when it is told to end, by a signal or otherwise.
+        self.end = asyncio.Event()
         # Set when it serves.
         self.is_ready = threading.Event()
 
-    def end(self) -> None:
-        """Let it end, if it has not yet; from any thread, once it is ready."""
-        assert self._loop is not None  # noqa: S101  # it is ready
-        with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._end.set)
-
     async def run(self) -> int:
         """Serve until it is told to end, by a signal or otherwise, or the disk fails; return the exit status."""
-        self._loop = asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
         _raise_file_limit()
         options = self._options
         ledger = Ledger(self._site, options.limits, os.geteuid(), options.version or NEWEST)
@@ -169,7 +163,7 @@ class Agent:
                 from alignup.kubelet.pod_resources_server import serve_pod_resources  # noqa: PLC0415  # needs grpc
 
                 told = partial(pod_resources_of, ledger, self._site.machine)
-                stop = serve_pod_resources({options.pod_resources: told}, self._loop, "--podresources")
+                stop = serve_pod_resources({options.pod_resources: told}, loop, "--podresources")
                 # it asks the event loop, and must not be waited for within it
                 stack.push_async_callback(asyncio.to_thread, stop)
             server = AgentServer(options.socket, options.group, service)
@@ -179,14 +173,14 @@ class Agent:
                 self._take_from_own_files(service)
             if threading.current_thread() is threading.main_thread():
                 for number in (signal.SIGTERM, signal.SIGINT):
-                    self._loop.add_signal_handler(number, self._told_to_end)
+                    loop.add_signal_handler(number, self._told_to_end)
             stack.callback(asyncio.create_task(self._look_after_file(service)).cancel)
-            asyncio.get_running_loop().call_later(_GRACE, service.drop_waiters)
+            loop.call_later(_GRACE, service.drop_waiters)
             _LOG.info("serving %s with %s", options.socket, counted(len(ledger.leases), "lease"))
             settle_memory()
             self.is_ready.set()
             tell_systemd(f"READY=1\nSTATUS={counted(len(ledger.leases), 'lease')} taken over")
-            await self._end.wait()
+            await self.end.wait()
             tell_systemd("STOPPING=1")
         return self._status
 
@@ -218,11 +212,11 @@ class Agent:
         """End: what cannot be written is promised to nobody."""
         _LOG.critical("%s", trouble)
         self._status = 1
-        self._end.set()
+        self.end.set()
 
     def _told_to_end(self) -> None:
         signal.alarm(_LAST)
-        self._end.set()
+        self.end.set()
 
     def _cgroups(self) -> Cgroups | None:
         """Return what makes cgroups; None, with a sentence in the log, if there is nowhere to make them.

@@ -39,7 +39,7 @@ _AT_ONCE: Final = 16
 _WAITS: Final = (0.01, 0.1, 1, 10, 60, 600, 3600)
 
 
-class AgentMetrics(Observer):
+class AgentMetrics(Observer, Collector):
     """The metrics of an agent.
 
     Args:
@@ -48,7 +48,8 @@ class AgentMetrics(Observer):
 
     def __init__(self, ledger: Ledger) -> None:
         self.registry = CollectorRegistry()
-        self.registry.register(_Holdings(ledger))
+        self.registry.register(self)
+        self._ledger = ledger
         self._admissions = AdmissionMetrics(self.registry)
         words = "The number of requests by verdict and reason."
         self._verdicts = Counter("alignup_agent_admissions", words, ("verdict", "reason"), registry=self.registry)
@@ -72,19 +73,12 @@ class AgentMetrics(Observer):
         """See `Observer`."""
         self._waits.observe(seconds)
 
-
-class _Holdings(Collector):
-    """Shows what is free and held, when somebody looks."""
-
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
-
     def describe(self) -> list[GaugeMetricFamily]:
         """Return nothing: the names are known, and nobody need ask the ledger for them."""
         return []
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        """Return the gauges; called in the event loop, where the ledger changes."""
+        """Return gauges of what is free and held now; called in the event loop, where the ledger changes."""
         labels = ("numa_node", "resource")
         free = GaugeMetricFamily("alignup_agent_free", "CPUs, bytes and devices that could be given.", labels=labels)
         held = GaugeMetricFamily("alignup_agent_held", "CPUs, bytes and devices that leases hold.", labels=labels)

@@ -50,6 +50,8 @@ _LEASE: Final = "lease"
 _MEMORY: Final = "memory"
 # The bytes of memory that are reserved: a Static memory manager does not start without a reservation.
 _PAGE: Final = 4096
+# Bytes of a node up to which its memory is none to be given.
+_LITTLE: Final = 1 << 16
 # A node has a device provider only if it is made with some resource.
 _NO_RESOURCE: Final = "alignup.invalid/none"
 
@@ -66,10 +68,7 @@ class NearMemory:
 
     Args:
         machine: whose memory is given out.
-        rule: which nodes give some.
-
-    Raises:
-        InputError: the machine has no memory that may be given.
+        rule: which nodes give some; there is one at least.
     """
 
     __slots__ = ("_capacity", "_given", "_held", "_machine", "_rule")
@@ -78,8 +77,6 @@ class NearMemory:
 
     def __init__(self, machine: Machine, rule: MemoryRule) -> None:
         places = rule.open_nodes(machine)
-        if not places:
-            raise InputError.at("memory", "a machine with memory that this process may use", 0)
         self._machine, self._rule = machine, rule
         self._capacity = [
             node.memory_by_type[_MEMORY] if places >> position & 1 else 0
@@ -164,31 +161,28 @@ class NearMemory:
 
 
 class LeaseNode:
-    """A node, and what is held of it.
+    """The node of a machine, and what is held of it: at first nothing.
 
     Args:
-        site: the machine and its devices.
-        resources: the resources of devices that may be asked for.
-        has_memory: memory may be asked for.
+        site: the machine and its devices; plugins may report more of these later.
         version: the release of the kubelet whose managers decide.
 
     Raises:
-        InputError: memory may be asked for, and there is none.
+        InputError: memory is to come from nodes that the machine does not have.
     """
 
     __slots__ = ("_memory", "_policies", "_site", "inventory", "node")
 
-    def __init__(
-        self, site: Site, resources: Iterable[str], *, has_memory: bool, version: KubeletVersion = NEWEST
-    ) -> None:
+    def __init__(self, site: Site, version: KubeletVersion = NEWEST) -> None:
         self._site = site
         # The devices by resource, as they were reported last; this and the node are to be looked at by others.
-        self.inventory: dict[str, Sequence[Device]] = {name: site.inventory[name] for name in resources}
-        sets = {name: sets for name, sets in site.preferred_sets.items() if name in self.inventory}
+        self.inventory: dict[str, Sequence[Device]] = {**site.inventory, _NO_RESOURCE: ()}
+        has_memory = any(node.memory > _LITTLE for node in site.machine.numa_nodes)
+        has_memory = has_memory and bool(site.memory_rule.open_nodes(site.machine))
         self._memory = NearMemory(site.machine, site.memory_rule) if has_memory and not site.as_kubelet else None
         config = _config(site, version, has_memory=has_memory and site.as_kubelet)
         providers = [self._memory] if self._memory is not None else []
-        plugins = plugins_of(sets)
+        plugins = plugins_of(site.preferred_sets)
         self.node = Node(site.placed, config, self.inventory, plugins, providers=providers, pair=site.pair)
         if site.claims is not None:
             here = platform.node() if site.claims.by_node.get(platform.node()) else ""
@@ -204,10 +198,9 @@ class LeaseNode:
         """Replace the devices of a resource, and who is asked which of them go well together.
 
         Raises:
-            InputError: a device id comes twice, or the node was made without any resource.
+            InputError: a device id comes twice.
         """
-        if self.node.devices is None:
-            raise InputError("the node was made without any device resource")
+        assert self.node.devices is not None  # noqa: S101  # it was made with some resource
         self.node.devices.update(resource, devices, preference)
         self.inventory[resource] = devices
 
@@ -418,13 +411,6 @@ class LeaseNode:
         return found
 
 
-def node_of(site: Site, version: KubeletVersion) -> LeaseNode:
-    """Return the node of a machine as it is while nobody holds anything; plugins may report more devices later."""
-    site = replace(site, inventory={**site.inventory, _NO_RESOURCE: ()})
-    has_memory = any(node.memory > 1 << 16 for node in site.machine.numa_nodes)
-    return LeaseNode(site, site.inventory, has_memory=has_memory, version=version)
-
-
 def _for_leases(known: Resources) -> Resources:
     """Return the objects of claims for leases, each of which has claims of its own, made as of templates."""
     claims = [one for one in known.claims if one.allocated is None]
@@ -506,7 +492,7 @@ def cut_machine(
     share = cpus or site.machine.cpu_count // count // threads * threads
     wanted = Request(cpus=share, devices=dict(sorted(devices.items())))
     whole = replace(site, inventory=inventory, idle_siblings=False)
-    node = LeaseNode(whole, inventory.keys() & devices.keys(), has_memory=False)
+    node = LeaseNode(whole)
     made = []
     for rank in range(count):
         request = LeaseRequest(wanted, ProcessIdentity(0, 0, "", 0), command="", name="", id=f"part {rank}")
@@ -536,17 +522,11 @@ def _check_part_free(part: Part, leases: Iterable[LeaseRecord]) -> None:
 
 
 def _config(site: Site, version: KubeletVersion, *, has_memory: bool) -> KubeletConfig:
-    """Return the configuration of the node: close nodes are preferred where distances are known.
-
-    Raises:
-        InputError: memory may be asked for, and there is none.
-    """
+    """Return the configuration of the node: close nodes are preferred where distances are known."""
     machine = site.machine
     reserved: tuple[ReservedMemory, ...] = ()
     if has_memory:
         roomy = max(machine.numa_nodes, key=lambda node: node.memory)
-        if roomy.memory <= _PAGE:
-            raise InputError.at("memory", "a machine with memory that this process may use", roomy.memory)
         reserved = (ReservedMemory(roomy.id, ((_MEMORY, _PAGE),)),)
     wide = "max-allowable-numa-nodes" in release_of(version).topology_options
     return KubeletConfig(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from alignup.errors import AlignupError, AllocationError, InputError
-from alignup.host.leases.lease_node import node_of
+from alignup.host.leases.lease_node import LeaseNode
 from alignup.host.leases.record import Entry, Freed, Given, Joined, LeaseRecord, LeaseTable, Left, Waiter, holders
 from alignup.host.leases.request import CLAIM, LeaseRequest, Question
 from alignup.host.leases.users import Limits, UserHoldings, Users
@@ -55,7 +55,7 @@ class Ledger:
         self._version = version
         self._owner = owner
         # To be looked at by others, and changed here only; leases whose plugins have not agreed yet are among them.
-        self.node = node_of(site, version)
+        self.node = LeaseNode(site, version)
         self.leases: dict[str, LeaseRecord] = {}
         self._pending: set[str] = set()
         self.users = Users(limits, owner)
@@ -345,7 +345,7 @@ class Ledger:
             AllocationError: it is so.
         """
         try:
-            lease = node_of(self._site_of_all(self._site.machine), self._version).place(request)
+            lease = LeaseNode(self._site_of_all(self._site.machine), self._version).place(request)
         except AllocationError as error:
             raise AllocationError(f"{error.detail}{self._limit(request)}", error.reason) from None
         if excess := self.users.excess(request.uid, lease, alone=True):
@@ -365,7 +365,7 @@ class Ledger:
         if whole is None:
             return ""
         with suppress(AlignupError):
-            node_of(self._site_of_all(whole), self._version).place(request)
+            LeaseNode(self._site_of_all(whole), self._version).place(request)
             return f"; {self._site.limit}"
         return ""
 

@@ -41,7 +41,7 @@ _CAP_SYS_ADMIN: Final = 21
 _ACCESS: Final = {"r": os.R_OK, "w": os.W_OK}
 
 
-def needed_mounts(answer: DeviceAnswer | None) -> tuple[Mount, ...]:
+def needed_mounts(answer: DeviceAnswer) -> tuple[Mount, ...]:
     """Return the mounts that a process of the host needs to see what plugins answered: none for what it sees anyway.
 
     Device files are mounts too. Those above others come first.
@@ -49,8 +49,6 @@ def needed_mounts(answer: DeviceAnswer | None) -> tuple[Mount, ...]:
     Raises:
         InputError: there is nothing at a path on the host.
     """
-    if answer is None:
-        return ()
     listed = [*answer.mounts, *(Mount(device.container_path, device.host_path) for device in answer.devices)]
     needed = []
     for mount in listed:
@@ -62,14 +60,14 @@ def needed_mounts(answer: DeviceAnswer | None) -> tuple[Mount, ...]:
     return tuple(sorted(needed, key=lambda mount: mount.container_path.count("/")))
 
 
-def closed_devices(answer: DeviceAnswer | None) -> list[DeviceNode]:
+def closed_devices(answer: DeviceAnswer) -> list[DeviceNode]:
     """Return the device files that this user may not open as the plugin says, by their own permissions.
 
     A runtime would open them to a container. No mount can, nor can one take from a process what it may do otherwise.
     """
     return [
         device
-        for device in (() if answer is None else answer.devices)
+        for device in answer.devices
         if not os.access(device.host_path, sum(_ACCESS.get(letter, 0) for letter in set(device.permissions)))
     ]
 

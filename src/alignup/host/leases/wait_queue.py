@@ -11,7 +11,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from alignup.errors import AlignupError
-from alignup.host.leases.lease_node import LeaseNode, node_of
+from alignup.host.leases.lease_node import LeaseNode
 from alignup.host.leases.request import LeaseRequest, request_of
 from alignup.records import Record
 
@@ -47,7 +47,7 @@ class Snapshot(Record, eq=False):
 
     def node(self, leases: Iterable[LeaseRecord]) -> LeaseNode:
         """Return a node that has these leases only."""
-        node = node_of(self.site, self.version)
+        node = LeaseNode(self.site, self.version)
         for lease in leases:
             node.adopt(lease)
         return node
