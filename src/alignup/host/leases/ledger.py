@@ -113,8 +113,7 @@ class Ledger:
             if are_new:
                 self._entries.append(Given(lease))
         for waiter in waiting:
-            if self._queue.join(waiter):
-                self.users.join(self.users.owner_of(waiter), waiter.id, checks=False)
+            self._queue.join(waiter)
         return notices
 
     def update(self, resource: str, devices: Sequence[Device], *, has_preferences: bool) -> None:
@@ -202,18 +201,17 @@ class Ledger:
         if request.id in self._queue:
             return
         self._check_possible(request)
-        self.users.join(request.uid, request.id)
         waiter = request.waiter()
+        self.users.check_waiting(request.uid, sum(self.users.owner_of(one) == request.uid for one in self._queue))
         self._queue.join(waiter)
         self._entries.append(Joined(waiter))
 
     def leave(self, lease_id: str) -> bool:
         """Remove a request from the queue; return whether it was queued."""
-        waiter = self._queue.leave(lease_id)
-        if waiter is not None:
-            self.users.leave(self.users.owner_of(waiter), lease_id)
+        is_queued = self._queue.leave(lease_id)
+        if is_queued:
             self._entries.append(Left(lease_id))
-        return waiter is not None
+        return is_queued
 
     def heads(self) -> list[str]:
         """Return the ids of queued requests to try now, in order of arrival: the first ones, and some behind them."""

@@ -1,4 +1,4 @@
-"""Counts what each user holds and waits for, and says which limit one more lease would exceed."""
+"""Counts what each user holds, and says which limit one more lease would exceed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Limits(Record):
 
 
 class UserHoldings(Record, frozen=False):
-    """What one user holds and waits for; changed by `Users` only.
+    """What one user holds; changed by `Users` only.
 
     Attributes:
         leases: by id.
@@ -42,7 +42,6 @@ class UserHoldings(Record, frozen=False):
 
     leases: dict[str, LeaseRecord] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
-    waiting: set[str] = field(default_factory=set)
     amounts: Counter[str] = field(default_factory=Counter)
 
 
@@ -96,25 +95,18 @@ class Users:
         held.amounts.subtract(_amounts_of(lease))
         del held.leases[lease.id]
         held.names.pop(lease.name, None)
-        self._forget_idle(uid)
+        if not held.leases:
+            del self._holdings[uid]
 
-    def join(self, uid: int, lease_id: str, *, checks: bool = True) -> None:
-        """Add a waiting request.
+    def check_waiting(self, uid: int, waiting: int) -> None:
+        """Refuse another waiting request of a user who has so many.
 
         Raises:
-            AllocationError: the user has too many.
+            AllocationError: they are as many as a user may have.
         """
-        held = self._holdings.setdefault(uid, UserHoldings())
         most = self._limits.waiting
-        if checks and uid != _ROOT and most is not None and len(held.waiting - {lease_id}) >= most:
+        if uid != _ROOT and most is not None and waiting >= most:
             raise AllocationError(f"too many waiting requests of one user: the limit is {most}")
-        held.waiting.add(lease_id)
-
-    def leave(self, uid: int, lease_id: str) -> None:
-        """Remove a waiting request."""
-        if uid in self._holdings:
-            self._holdings[uid].waiting.discard(lease_id)
-            self._forget_idle(uid)
 
     def excess(self, uid: int, lease: LeaseRecord, *, alone: bool = False) -> str:
         """Return which limit a user would exceed by a lease, as a sentence; empty: none. Root has no limits.
@@ -134,8 +126,3 @@ class Users:
             if limit is not None and total > limit:
                 return f"{total} {what} are more than the {limit} that one user may have"
         return ""
-
-    def _forget_idle(self, uid: int) -> None:
-        held = self._holdings[uid]
-        if not (held.leases or held.waiting):
-            del self._holdings[uid]

@@ -82,18 +82,15 @@ class Queue:
     def __contains__(self, waiter_id: object) -> bool:
         return waiter_id in self._by_id
 
-    def join(self, waiter: Waiter) -> bool:
-        """Append a waiter unless it is queued; return whether it was appended."""
-        if waiter.id in self._by_id:
-            return False
-        self._by_id[waiter.id] = waiter
-        return True
+    def join(self, waiter: Waiter) -> None:
+        """Append a waiter unless it is queued."""
+        self._by_id.setdefault(waiter.id, waiter)
 
-    def leave(self, waiter_id: str) -> Waiter | None:
-        """Remove and return a waiter; None if it is not queued."""
+    def leave(self, waiter_id: str) -> bool:
+        """Remove a waiter; return whether it was queued."""
         for question in ("blocks", "ways"):
             self._known.pop((question, waiter_id), None)
-        return self._by_id.pop(waiter_id, None)
+        return self._by_id.pop(waiter_id, None) is not None
 
     def ahead_of(self, waiter: Waiter, now: Snapshot) -> list[Waiter]:
         """Return for each kind that a waiter asks for the first one before it that blocks others.
