@@ -599,7 +599,7 @@ def test_an_agent_ends_whose_lock_somebody_removes(folder, monkeypatch, caplog):
     ended = []
     with suppress(AssertionError), running_agent(folder) as agent:
         (folder / "leases.json.agent").unlink()
-        eventually(agent._end.is_set)
+        eventually(agent.end.is_set)
         ended.append(agent._status)
     assert ended == [1]
     assert "the lock file was removed" in caplog.text
