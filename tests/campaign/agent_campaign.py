@@ -154,7 +154,6 @@ def in_process(campaign):
         for number in range(count):
             ledger.keep(ledger.ask(LeaseRequest(request, me, command="load", name="x", id=str(number), uid=0)).id)
             ledger.free(str(number))
-            ledger.take_entries()
         best = min(best, time.perf_counter() - start)
     return round(count / best)
 

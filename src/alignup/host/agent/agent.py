@@ -146,6 +146,7 @@ class Agent:
                 own.journal, ledger.table, self._fail, durable=options.durable, lost=own.lost, written=own.wrote
             )
             stack.push_async_callback(journal.close)
+            ledger.record = journal.append
             observer = Observer()
             if options.metrics:
                 from alignup.host.agent.metrics_server import AgentMetrics, serving_metrics  # noqa: PLC0415  # needs prometheus-client

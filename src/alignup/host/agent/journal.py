@@ -27,7 +27,7 @@ from alignup.host.processes.identity import opened
 from alignup.host.trusted_files import open_own, replace_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 
@@ -180,7 +180,7 @@ class Journal:
         self._disk = ThreadPoolExecutor(1, "journal")
         self._writing = asyncio.create_task(self._run())
 
-    def append(self, entries: Iterable[record.Entry]) -> None:
+    def append(self, *entries: record.Entry) -> None:
         """Write entries, in the order of the calls."""
         self._lines += map(line_of, entries)
         self._wake.set()

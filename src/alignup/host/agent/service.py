@@ -168,7 +168,6 @@ class Service:
         for waiter in self._ledger.waiting:
             if waiter.id not in self._turns:
                 self._ledger.leave(waiter.id)
-        self._record()
         self.changed()
 
     def adopt(self, lease: LeaseRecord, level: int, words: str) -> None:
@@ -183,7 +182,6 @@ class Service:
             _LOG.error("the lease was not taken over: %s", error)  # a sentence is enough
         else:
             self.watch.watch(lease)
-            self._record()
 
     async def _ask(self, request: messages.Ask, caller: Caller) -> messages.Grant:
         """Return a lease, once it is in the journal.
@@ -262,7 +260,6 @@ class Service:
                         raise
                     self._ledger.join(asked)
                     is_queued = True
-                    self._record()
                     try:
                         await asyncio.wait_for(turn.wait(), left)
                     except TimeoutError:
@@ -270,7 +267,6 @@ class Service:
         finally:
             self._turns.pop(asked.id, None)
             if not self.is_closing and (self._ledger.leave(asked.id) or is_queued):
-                self._record()
                 self.changed()
 
     async def _lease_made(self, asked: LeaseRequest) -> messages.Grant:
@@ -291,7 +287,6 @@ class Service:
                 self._enclosures.discard(cgroup)
                 raise AllocationError("the process exited before its lease was granted")
             lease = self._ledger.keep(found.id, answer, cgroup)
-            self._record()
             _LOG.debug("lease %r has CPUs %s", lease.name, lease.cpus, extra={"lease": lease.id})
             self.watch.watch(lease)
             return self._site.grant(lease, self._ledger.node.inventory, self._state)
@@ -333,12 +328,8 @@ class Service:
     def _free(self, lease: LeaseRecord) -> None:
         self.watch.forget(lease.id)
         self._ledger.free(lease.id)
-        self._record()
         self.changed()
         self._enclosures.discard(lease.cgroup)
-
-    def _record(self) -> None:
-        self._journal.append(self._ledger.take_entries())
 
 
 def shown(ledger: Ledger, uid: int, state_of: Callable[[str], Liveness]) -> messages.Leases:

@@ -30,7 +30,7 @@ from alignup.records import replace
 from alignup.text.counting import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from alignup.host.device_plugins.answer import DeviceAnswer
     from alignup.host.leases.local_machine import Site
@@ -60,7 +60,8 @@ class Ledger:
         self._pending: set[str] = set()
         self.users = Users(limits, owner)
         self._queue = Queue()
-        self._entries: list[Entry] = []
+        # Called with each entry for the journal, as it happens.
+        self.record: Callable[[Entry], object] = lambda _entry: None
         self._with_preferences: set[str] = set()
         self._advice: Mapping[Question, tuple[str, ...] | str] = {}
         self._questions: list[Question] = []
@@ -78,11 +79,6 @@ class Ledger:
         """Return the leases and the queue, as they are to be kept."""
         kept = tuple(lease for lease in self.leases.values() if lease.id not in self._pending)
         return LeaseTable(self._site.identity, kept, self.waiting)
-
-    def take_entries(self) -> list[Entry]:
-        """Return the journal entries since the last call."""
-        entries, self._entries = self._entries, []
-        return entries
 
     def restore(
         self, leases: Iterable[LeaseRecord], waiting: Iterable[Waiter] = (), *, are_new: bool = False
@@ -111,7 +107,7 @@ class Ledger:
                 raise InputError(f"lease {lease.name!r} conflicts with another lease: {error}") from None
             self._note(lease)
             if are_new:
-                self._entries.append(Given(lease))
+                self.record(Given(lease))
         for waiter in waiting:
             self._queue.join(waiter)
         return notices
@@ -176,7 +172,7 @@ class Ledger:
             self._note(lease)
         self._pending.discard(lease_id)
         self.leave(lease_id)
-        self._entries.append(Given(lease))
+        self.record(Given(lease))
         return lease
 
     def free(self, lease_id: str) -> LeaseRecord | None:
@@ -189,7 +185,7 @@ class Ledger:
         if lease_id in self._pending:
             self._pending.discard(lease_id)
         else:
-            self._entries.append(Freed(lease_id))
+            self.record(Freed(lease_id))
         return lease
 
     def join(self, request: LeaseRequest) -> None:
@@ -204,13 +200,13 @@ class Ledger:
         waiter = request.waiter()
         self.users.check_waiting(request.uid, sum(self.users.owner_of(one) == request.uid for one in self._queue))
         self._queue.join(waiter)
-        self._entries.append(Joined(waiter))
+        self.record(Joined(waiter))
 
     def leave(self, lease_id: str) -> bool:
         """Remove a request from the queue; return whether it was queued."""
         is_queued = self._queue.leave(lease_id)
         if is_queued:
-            self._entries.append(Left(lease_id))
+            self.record(Left(lease_id))
         return is_queued
 
     def heads(self) -> list[str]:

@@ -44,7 +44,7 @@ def written(path, batches, *, durable=True, table=LeaseTable, broken=pytest.fail
         journal = Journal(path, table, broken, durable=durable, written=lambda *_: waits.append(1))
         async with asyncio.TaskGroup() as tasks:
             for batch in batches:
-                journal.append(batch)
+                journal.append(*batch)
                 tasks.create_task(tell(journal))
         await journal.close()
 
@@ -82,7 +82,7 @@ def test_a_large_journal_is_made_anew(path, monkeypatch):
     async def work():
         journal = Journal(path, lambda: table, pytest.fail, durable=False)
         for number in range(100):
-            journal.append([Freed(str(number))])
+            journal.append(Freed(str(number)))
             await journal.written()
         await journal.close()
 
@@ -139,7 +139,7 @@ def test_nothing_is_written_behind_what_was_written_in_part(path, monkeypatch, d
     async def work():
         journal = Journal(path, LeaseTable, broken.append, durable=durable)
         for name in "abc":
-            journal.append([Freed(name)])
+            journal.append(Freed(name))
             with pytest.raises(InputError, match=f"^{words}$"):
                 await journal.written()
         with pytest.raises(InputError, match=words):  # what was promised before may be lost too
@@ -157,7 +157,7 @@ def test_nothing_is_written_behind_what_was_written_in_part(path, monkeypatch, d
 def test_one_who_goes_away_keeps_nobody_else_from_it(path):
     async def work():
         journal = Journal(path, LeaseTable, pytest.fail)
-        journal.append([Freed("a")])
+        journal.append(Freed("a"))
         first, second = (asyncio.create_task(journal.written()) for _ in range(2))
         await asyncio.sleep(0)
         first.cancel()
@@ -180,9 +180,9 @@ def test_the_end_waits_for_what_is_being_written(path, monkeypatch):
 
     async def work():
         journal = Journal(path, LeaseTable, pytest.fail)
-        journal.append([Given(leasing.record("first"))])
+        journal.append(Given(leasing.record("first")))
         await asyncio.to_thread(begun.wait, 60)
-        journal.append([Given(leasing.record("second"))])
+        journal.append(Given(leasing.record("second")))
         closing = asyncio.create_task(journal.close())
         await asyncio.sleep(0)
         assert not closing.done()
@@ -202,7 +202,7 @@ def test_calls_that_hang_elsewhere_do_not_keep_the_disk_waiting(path):
         loop = asyncio.get_running_loop()
         hanging = [loop.run_in_executor(None, goes_on.wait, 60) for _ in range(64)]
         journal = Journal(path, LeaseTable, pytest.fail)
-        journal.append([Freed("a")])
+        journal.append(Freed("a"))
         await journal.written()
         assert not any(one.done() for one in hanging)
         goes_on.set()
@@ -234,7 +234,7 @@ def test_what_is_promised_is_noted_after_each_write(path):
             written=lambda descriptor, leases: sizes.append((os.fstat(descriptor).st_size, leases)),
         )
         for name in "ab":
-            journal.append([Freed(name)])
+            journal.append(Freed(name))
             await journal.written()
         await journal.close()
 
@@ -256,7 +256,7 @@ def test_the_file_is_made_anew_at_its_limit(path, monkeypatch, size, is_new):
     async def work():
         journal = Journal(path, LeaseTable, pytest.fail)
         journal._first_size = 100
-        journal.append([Freed("y")])
+        journal.append(Freed("y"))
         await journal.close()
 
     asyncio.run(work())

@@ -47,6 +47,7 @@ def history(seed=1):
     chance = Random(seed)
     ledger = Ledger(leasing.site(), Limits(), os.geteuid())
     entries = []
+    ledger.record = entries.append
     for number in range(10_000):
         ids = list(ledger.leases)
         if ids and chance.random() < 0.4:
@@ -58,7 +59,6 @@ def history(seed=1):
             except AllocationError:
                 ledger.join(asked)
                 ledger.leave(asked.id)
-        entries += ledger.take_entries()
         if len(entries) >= ENTRIES and ledger.leases:
             break
     lines = [line_of(Began(1, LeaseTable(STATE))), *map(line_of, entries)]
@@ -192,11 +192,12 @@ def test_a_lease_that_was_given_back_is_not_missed():
 
 def test_what_a_later_lease_has_an_earlier_one_had_given_back():
     """Nothing is given twice: the line that said so cannot be read."""
-    ledger = Ledger(leasing.site(), Limits(), os.geteuid())
+    ledger, entries = Ledger(leasing.site(), Limits(), os.geteuid()), []
+    ledger.record = entries.append
     first = ledger.keep(ledger.ask(request_for(Random(0), 1, cpus=16)).id)
     ledger.free(first.id)
     second = ledger.keep(ledger.ask(request_for(Random(0), 2, cpus=16)).id)
-    lines = [line_of(Began(1, LeaseTable(STATE))), *map(line_of, ledger.take_entries())]
+    lines = [line_of(Began(1, LeaseTable(STATE))), *map(line_of, entries)]
     lines[2] = lines[2].replace(b"freed", b"freeX")
     table, words, lost = settled(read_entries(b"".join(lines), "j"), (), 1)
     assert (table.leases, lost) == ((second,), "")

@@ -51,7 +51,7 @@ class Journal:
         self.is_slow = False
         self.turn = asyncio.Event()
 
-    def append(self, entries):
+    def append(self, *entries):
         self.entries += entries
 
     async def written(self):
@@ -124,6 +124,7 @@ class Agent:
         self.journal, self.plugins, self.observer = Journal(), Plugins(), Measured()
         self.enclosures = Enclosures(None)
         self.work = []
+        self.ledger.record = self.journal.append
         self.service = Service(
             self.ledger,
             self.journal,
