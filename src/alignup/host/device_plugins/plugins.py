@@ -159,12 +159,11 @@ class DevicePlugins:
 
     def _asked(self, devices: Mapping[str, Sequence[str]]) -> list[tuple[PluginConnection, Sequence[str]]]:
         """Return the plugins of some resources, in the order of these, each with its ids."""
-        with self._lock:
-            return [
-                (self._connections[resource], ids)
-                for resource, ids in sorted(devices.items())
-                if ids and resource in self._connections
-            ]
+        return [
+            (self._connections[resource], ids)
+            for resource, ids in sorted(devices.items())
+            if ids and resource in self._connections
+        ]
 
     def _connection(self, resource: str) -> PluginConnection:
         """Return the connection to the plugin of a resource.
@@ -202,9 +201,8 @@ class DevicePlugins:
         resource = connection.resource
         # not under the lock: a node asks for preferences while it is locked, and listeners wait for nodes
         with self._reporting:
-            with self._lock:
-                if self._connections.get(resource) is not connection:
-                    return
+            if self._connections.get(resource) is not connection:
+                return
             devices = connection.devices
             for listener in self._listeners:
                 try:

@@ -329,29 +329,9 @@ class LeaseNode:
             AllocationError: the node refuses.
         """
         node = self.node
-        memory = ((_MEMORY, wanted.memory),) if wanted.memory else ()
-        devices = tuple(one for one in wanted.devices.items() if one[0] in self.inventory)
-        claims = tuple(
-            PodClaim(f"{name.removeprefix(CLAIM)}/{number}", template=name.removeprefix(CLAIM))
-            for name, count in wanted.devices.items()
-            if name.startswith(CLAIM)
-            for number in range(count)
-        )
-        cpus = wanted.cpus * self._site.threads
-        container = Container(_CONTAINER, exclusive_cpus=cpus, memory=memory, devices=devices)
-        pod = Pod(
-            uid=uid,
-            name=id_words(uid),
-            namespace=_LEASE,
-            containers=(container,),
-            qos=QOSClass.GUARANTEED,
-            exclusive_cpus=cpus,
-            memory=memory,
-            devices=devices,
-            constraints=NodeConstraints(claims=claims),
-        )
+        pod = self._pod(wanted, uid)
         with node.manager.lock:
-            restore = node.bindings() if memory else None
+            restore = node.bindings() if pod.memory else None
             refusal = node.manager.decide(pod, *self._policy(wanted.policy))
             if refusal is not None and restore is not None:
                 restore()
@@ -368,6 +348,30 @@ class LeaseNode:
             given[resource] = (*given.get(resource, ()), *ids)
         return own or CPUSet(), given
 
+    def _pod(self, wanted: Request, uid: str) -> Pod:
+        """Return what is asked for, as a pod of one container."""
+        memory = ((_MEMORY, wanted.memory),) if wanted.memory else ()
+        devices = tuple(one for one in wanted.devices.items() if one[0] in self.inventory)
+        claims = tuple(
+            PodClaim(f"{name.removeprefix(CLAIM)}/{number}", template=name.removeprefix(CLAIM))
+            for name, count in wanted.devices.items()
+            if name.startswith(CLAIM)
+            for number in range(count)
+        )
+        cpus = wanted.cpus * self._site.threads
+        container = Container(_CONTAINER, exclusive_cpus=cpus, memory=memory, devices=devices)
+        return Pod(
+            uid=uid,
+            name=id_words(uid),
+            namespace=_LEASE,
+            containers=(container,),
+            qos=QOSClass.GUARANTEED,
+            exclusive_cpus=cpus,
+            memory=memory,
+            devices=devices,
+            constraints=NodeConstraints(claims=claims),
+        )
+
     def _take_part(
         self, request: LeaseRequest, leases: Iterable[LeaseRecord], part: Part
     ) -> tuple[CPUSet, Mapping[str, tuple[str, ...]]]:
@@ -381,9 +385,8 @@ class LeaseNode:
         if node.memory is not None and request.wanted.memory:
             machine = self._site.machine
             mask = BitMask([machine.position(numa_id) for numa_id in part.numa_nodes])
-            container = Container(_CONTAINER, memory=((_MEMORY, request.wanted.memory),))
-            pod = Pod(uid=request.id, name=id_words(request.id), namespace=_LEASE, containers=(container,))
-            node.memory.allocate(pod, container, TopologyHint(mask, True))
+            pod = self._pod(request.wanted, request.id)
+            node.memory.allocate(pod, pod.containers[0], TopologyHint(mask, True))
         devices = dict(part.devices)
         self.adopt(LeaseRecord(request.id, request.name, request.holder, cpus=part.cpus, devices=devices))
         return part.cpus, devices

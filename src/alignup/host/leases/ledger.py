@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from contextlib import suppress
+from itertools import chain, count
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -400,8 +401,5 @@ def _free_name(held: UserHoldings, wanted: str, made_up: str) -> str:
             other = held.leases[names[wanted]]
             raise AllocationError(f"the name {wanted!r} is in use by process {other.process.pid}")
         return wanted
-    name, number = made_up, 1
-    while name in names:
-        number += 1
-        name = f"{made_up}-{number}"
-    return name
+    free = chain([made_up], (f"{made_up}-{number}" for number in count(2)))
+    return next(name for name in free if name not in names)
