@@ -21,7 +21,7 @@ from alignup.host.device_plugins.answer import DeviceAnswer, join_answers
 from alignup.host.leases import agent_messages as messages
 from alignup.host.leases.evidence import check_release
 from alignup.host.leases.lease_node import cut
-from alignup.host.leases.record import LeaseRecord, Request, Waiter
+from alignup.host.leases.record import DEFAULT_POLICY, LeaseRecord, Request, Waiter
 from alignup.host.leases.request import LeaseRequest, Question, check_name, make_request
 from alignup.host.processes.identity import Liveness, ProcessIdentity, ancestors
 from alignup.host.processes.watch import ProcessWatch
@@ -224,7 +224,8 @@ class Service:
         check_name(request.stem, "stem")
         holder = self.watch.checked(request.holder, caller)
         keeper = None if request.keeper is None else self.watch.checked(request.keeper, caller)
-        wishes = make_request(**{name: getattr(request, name) for name in Request.__struct_fields__})
+        asked = {name: getattr(request, name) for name in Request.__struct_fields__}
+        wishes = make_request(**asked | {"policy": request.policy or DEFAULT_POLICY})
         own = str(self._ledger.node.node.config.version)
         if wishes.kubelet_version not in {"", own}:
             raise InputError.at("--kubelet-version", f"{own}, as which the agent decides", request.kubelet_version)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import structs
 
 from alignup.errors import AllocationError, InputError, UnknownPodError
-from alignup.host.leases.record import STRICT_POLICIES, LeaseRecord, MemoryShare, Request
+from alignup.host.leases.record import DEFAULT_POLICY, STRICT_POLICIES, LeaseRecord, MemoryShare, Request
 from alignup.host.leases.request import CLAIM, LeaseRequest
 from alignup.host.parts.part import Part, visible_variables
 from alignup.host.parts.usable import MemoryRule, take_near
@@ -493,7 +493,7 @@ def cut_machine(
         )
     threads = max(len(core.cpus) for node in site.machine.numa_nodes for core in node.cores)
     share = cpus or site.machine.cpu_count // count // threads * threads
-    wanted = Request(cpus=share, devices=dict(sorted(devices.items())))
+    wanted = Request(cpus=share, devices=dict(sorted(devices.items())), policy=DEFAULT_POLICY)
     whole = replace(site, inventory=inventory, idle_siblings=False)
     node = LeaseNode(whole)
     made = []

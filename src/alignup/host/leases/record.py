@@ -38,6 +38,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         cpus: whole CPUs of its own; 0: none of its own, or with a part, what the part has.
         memory: bytes; 0: no memory is set aside.
         devices: counts above 0, by resource in alphabetical order.
+        policy: empty: `best-effort`.
         name: empty: one is made up.
         kubelet_version: the release whose managers are to decide, such as `1.33`; empty: whoever decides says which.
     """
@@ -45,7 +46,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cpus: int = 0
     memory: int = 0
     devices: dict[str, int] = msgspec.field(default_factory=dict)
-    policy: str = DEFAULT_POLICY
+    policy: str = ""
     name: str = ""
     part: PartOf | None = None
     kubelet_version: str = ""
@@ -136,7 +137,8 @@ class Waiter(Request, frozen=True, rename="camel", omit_defaults=True):
         id: unique for ever; the lease will have it.
         kinds: the kinds of things that it asks for: `cpu`, `memory`, resources of devices.
         uid: the user who asks; None: the one whose file it is in.
-        since: seconds since 1970; 0: not known, and neither is what is asked for.
+        policy: empty: what is asked for is not known.
+        since: seconds since 1970; 0: not known.
         ancestors: (pid, start time) of the process and of those above it: their leases do not end while it waits.
     """
 

@@ -86,7 +86,7 @@ class LeaseRequest(Record):
 
 def request_of(waiter: Waiter) -> LeaseRequest | None:
     """Return the request of a waiter, to be tried; None: not known, since an earlier release wrote it."""
-    if not waiter.since:
+    if not waiter.policy:
         return None
     return LeaseRequest(waiter, waiter.process, command="", name=waiter.name, id=f"trial {waiter.id}")
 

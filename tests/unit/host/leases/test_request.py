@@ -21,7 +21,7 @@ def test_a_request_is_sorted_and_without_zeros():
     assert make_request(cpus=2, memory="1Gi", devices={"b/b": 1, "a/a": 2, "c/c": 0}, name="x.1-y") == Request(
         cpus=2, memory=1 << 30, devices={"a/a": 2, "b/b": 1}, policy="best-effort", name="x.1-y"
     )
-    assert make_request() == Request()
+    assert make_request() == Request(policy="best-effort")
 
 
 @pytest.mark.parametrize(
