@@ -43,6 +43,12 @@ class DeviceAnswer(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     annotations: dict[str, str] = msgspec.field(default_factory=dict)
     cdi_devices: tuple[str, ...] = ()
 
+    def __bool__(self) -> bool:
+        return self != _NOTHING
+
+
+_NOTHING = DeviceAnswer()
+
 
 def join_answers(answers: Iterable[DeviceAnswer]) -> DeviceAnswer:
     """Return the answers of several plugins as one, in this order.

@@ -15,7 +15,6 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from alignup.errors import InputError
-from alignup.host.device_plugins.answer import DeviceAnswer
 from alignup.host.leases.record import LeaseRecord, MachineIdentity, Request, Waiter, encode_leases, lease_decoder
 from alignup.host.parts.part import Part, variables
 from alignup.host.processes.identity import ProcessIdentity  # noqa: TC001  # msgspec reads annotations
@@ -109,7 +108,7 @@ class Grant(msgspec.Struct, frozen=True, tag="granted", omit_defaults=True):
         )
         if answer is not None:
             rest = msgspec.structs.replace(answer, environment={})
-            if rest != DeviceAnswer():
+            if rest:
                 asked["ALIGNUP_DEVICE_ANSWER"] = msgspec.json.encode(rest).decode()
             if answer.cdi_devices:
                 asked["ALIGNUP_CDI_DEVICES"] = ",".join(answer.cdi_devices)
