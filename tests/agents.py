@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import leasing
 from alignup.host.agent.agent import Agent, AgentOptions
 from alignup.host.agent.ownership import Ownership
-from alignup.host.leases.agent_client import AgentSource
 from alignup.host.leases.file import LeaseFile
+from alignup.host.leases.source import AgentSource
 
 LONG = 60.0
 """Seconds that nothing takes unless something is broken."""
@@ -37,15 +37,21 @@ def running_agent(folder, site=None, **options):
     try:
         table = ownership.take_over(chosen.identity, path, said.append)
         agent = Agent(file, chosen, AgentOptions(path, **options), ownership, table)
-        ended = []
-        thread = threading.Thread(target=lambda: ended.append(asyncio.run(agent.run())))
+        ended, loops = [], []
+
+        async def run():
+            loops.append(asyncio.get_running_loop())
+            ended.append(await agent.run())
+
+        thread = threading.Thread(target=lambda: asyncio.run(run()))
         thread.start()
         try:
             assert agent.is_ready.wait(LONG)
             agent.said = said
             yield agent
         finally:
-            agent.end()
+            with suppress(RuntimeError):  # it has ended by itself
+                loops[0].call_soon_threadsafe(agent.end.set)
             thread.join(LONG)
     finally:
         ownership.close()

@@ -19,22 +19,14 @@ from alignup.cli.failures import complain, status_of
 from alignup.cli.inputs import SiteSource
 from alignup.errors import AlignupError, AllocationError, InputError
 from alignup.host.launchers import local_rank
-from alignup.host.leases.request import (
-    DEFAULT_POLICY,
-    PartOf,
-    Request,
-    check_wait,
-    make_request,
-    parse_device_counts,
-    parse_part,
-)
+from alignup.host.leases.record import DEFAULT_POLICY, PartOf, Request
+from alignup.host.leases.request import check_wait, make_request, parse_device_counts, parse_part
 
 if TYPE_CHECKING:
     from alignup.host.device_plugins.answer import Mount
-    from alignup.host.leases.agent_client import AgentSource
     from alignup.host.leases.agent_messages import Grant
     from alignup.host.leases.record import LeaseRecord
-    from alignup.host.leases.source import FileSource
+    from alignup.host.leases.source import AgentSource, FileSource
     from alignup.kubernetes.versions import KubeletVersion
 
 _SHOWN_COMMAND = 100

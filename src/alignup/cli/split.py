@@ -14,7 +14,7 @@ from alignup.cli.terminal import devices_text, nodes_text, print_json, print_tab
 from alignup.text.counting import short_bytes
 
 if TYPE_CHECKING:
-    from alignup.host.leases.agent_messages import KnownPart  # startup counts
+    from alignup.host.parts.part import Part  # startup counts
 
 
 @options.subcommand("split")
@@ -49,7 +49,7 @@ def command(
         print_json(*map(part_dict, cut))
     elif as_env:
         for known in cut:
-            click.echo(env_line(known, parts))
+            click.echo(env_line(known))
     else:
         rows = (
             (
@@ -65,7 +65,7 @@ def command(
         print_table(("rank", "NUMA nodes", "CPUs", "count", "memory", "devices"), rows)
 
 
-def part_dict(part: KnownPart) -> dict[str, Any]:
+def part_dict(part: Part) -> dict[str, Any]:
     """Return a part in JSON's types."""
     return {
         "rank": part.rank,
@@ -76,14 +76,6 @@ def part_dict(part: KnownPart) -> dict[str, Any]:
     }
 
 
-def env_line(part: KnownPart, parts: int) -> str:
+def env_line(part: Part) -> str:
     """Return the variables of a part, quoted for a shell: `env $(sed -n 1p parts) COMMAND`."""
-    from alignup.host.parts.part import variables  # startup counts
-
-    memory = sum(size for _, size in part.memory)
-    found = {
-        "ALIGNUP_PART": f"{part.rank}/{parts}",
-        **variables(cpus=part.cpus, numa_nodes=part.numa_nodes, memory=memory, devices=part.devices),
-        **part.cuda,
-    }
-    return " ".join(f"{name}={shlex.quote(value)}" for name, value in found.items())
+    return " ".join(f"{name}={shlex.quote(value)}" for name, value in part.environment().items())

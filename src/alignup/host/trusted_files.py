@@ -41,13 +41,7 @@ def distrust(path: Path) -> str:
     at = "/"
     links = 0
     while left:
-        name = left.pop()
-        if name in {".", ""}:
-            continue
-        if name == "..":
-            at = os.path.dirname(at)  # noqa: PTH120  # of text
-            continue
-        here = os.path.join(at, name)  # noqa: PTH118  # as above
+        here = os.path.join(at, left.pop())  # noqa: PTH118  # of text
         try:
             found = os.lstat(here)
         except FileNotFoundError:
@@ -177,6 +171,14 @@ def open_own(path: Path, flags: int) -> int:
     if found.st_uid != os.geteuid():
         raise OSError(errno.EPERM, f"a file of user {found.st_uid}, not of user {os.geteuid()}")
     raise OSError(errno.EMLINK, "a file with more than one name")
+
+
+def is_at(path: Path, descriptor: int) -> bool:
+    """Return whether a path still names an open file; False too if that cannot be seen."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
+    except OSError:
+        return False
 
 
 def write_new(path: Path, data: bytes) -> None:

@@ -15,8 +15,8 @@ import pytest
 
 from alignup.cli.agent import Serving, default_socket, limits_of
 from alignup.errors import InputError
-from alignup.host.leases.agent_client import AgentSource
 from alignup.host.leases.file import LeaseFile
+from alignup.host.leases.source import AgentSource
 from alignup.host.leases.users import Limits
 from alignup.machine.cpuset import CPUSet
 from fake_plugins import LONG, short_folder

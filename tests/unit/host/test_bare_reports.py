@@ -15,8 +15,8 @@ from alignup import split
 from alignup.errors import AllocationError, InputError
 from alignup.host.leases.file import LeaseFile
 from alignup.host.leases.local_machine import load_site
-from alignup.host.leases.record import LeaseTable
-from alignup.host.leases.request import LeaseRequest, PartOf, make_request
+from alignup.host.leases.record import LeaseTable, PartOf
+from alignup.host.leases.request import LeaseRequest, make_request
 from alignup.host.leases.source import FileSource
 from alignup.host.parts.usable import MemoryRule
 from alignup.host.processes.identity import identify

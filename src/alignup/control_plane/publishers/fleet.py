@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakValueDictionary
 
 import msgspec
 from aiohttp import web
@@ -252,8 +252,9 @@ class Fleet:
         self._pods: dict[str, PodObject] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._changed: set[str] = set()
-        self._writes: dict[str, deque[Callable[[], Awaitable[object]]]] = {}
-        self._tasks: asyncio.TaskGroup | None = None
+        # What is written under one key is written in turn.
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._tasks: asyncio.TaskGroup
         self._slots, self._lease_slots = asyncio.Semaphore(_AT_ONCE), asyncio.Semaphore(_AT_ONCE)
         self._renewing: set[str] = set()
         query = {"fieldSelector": "spec.nodeName!="}
@@ -267,7 +268,9 @@ class Fleet:
     async def run(self) -> None:
         """Register all nodes, and be their kubelets until cancelled."""
         await self._restore()
-        await self._for_all(self._register)
+        async with asyncio.TaskGroup() as tasks:
+            for node in self.nodes.values():
+                tasks.create_task(self._written(node.name, partial(self._register, node)))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follower.run())
             tasks.create_task(self._renew_leases(tasks))
@@ -370,18 +373,12 @@ class Fleet:
 
     def _write(self, key: str, write: Callable[[], Awaitable[object]]) -> None:
         """Write something soon, after what was to be written earlier under the same key."""
-        if key not in self._writes:
-            self._writes[key] = deque()
-            if self._tasks is not None:
-                self._tasks.create_task(self._write_all(key))
-        self._writes[key].append(write)
+        self._tasks.create_task(self._written(key, write))
 
-    async def _write_all(self, key: str) -> None:
-        writes = self._writes[key]
-        while writes:
-            async with self._slots:
-                await self._try(writes.popleft())
-        del self._writes[key]
+    async def _written(self, key: str, write: Callable[[], Awaitable[object]]) -> None:
+        turn = self._turns.setdefault(key, asyncio.Lock())
+        async with turn, self._slots:
+            await self._try(write)
 
     async def _try(self, write: Callable[[], Awaitable[object]]) -> None:
         """Write until the server has taken it or refused it for good; an object that is gone needs nothing."""
@@ -425,17 +422,6 @@ class Fleet:
             await self._api.request("DELETE", path, body)
 
     # Nodes.
-
-    async def _for_all(self, do: Callable[[FleetNode], Awaitable[None]]) -> None:
-        """Do something for all nodes, several at a time."""
-
-        async def one(node: FleetNode) -> None:
-            async with self._slots:
-                await self._try(lambda: do(node))
-
-        async with asyncio.TaskGroup() as tasks:
-            for node in self.nodes.values():
-                tasks.create_task(one(node))
 
     async def _restore(self) -> None:
         """Take over what an earlier process of this fleet published."""

@@ -20,11 +20,10 @@ from alignup.host.agent.ownership import Ownership
 from alignup.host.agent.server import AgentServer, make_folder
 from alignup.host.agent.service import Observer, PluginCalls, PluginDevices, Service
 from alignup.host.leases.evidence import find_evidence, text_of
-from alignup.host.leases.file import is_default_state
+from alignup.host.leases.file import LeaseFile, is_default_state
 from alignup.host.leases.ledger import Ledger
 from alignup.host.leases.users import Limits
 from alignup.host.processes.cgroups import Cgroups, Enclosures
-from alignup.host.processes.watch import ProcessWatch
 from alignup.host.trusted_files import check_free, check_text
 from alignup.kubelet.pod_resources import Allocatable, ContainerResources, PodResources
 from alignup.kubernetes.versions import NEWEST, KubeletVersion
@@ -36,9 +35,8 @@ from alignup.topology_manager.admission import MemoryBlock
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from alignup.host.leases.file import LeaseFile
     from alignup.host.leases.local_machine import Site
-    from alignup.host.leases.record import LeaseRecord, LeaseTable
+    from alignup.host.leases.record import LeaseTable
     from alignup.machine.machine import Machine
 
 _LOG: Final = logging.getLogger(__name__)
@@ -128,20 +126,14 @@ class Agent:
         self._ownership = ownership
         self._table = table
         self._status = 0
-        self._end = asyncio.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
+        # Set when it is told to end, by a signal or otherwise.
+        self.end = asyncio.Event()
         # Set when it serves.
         self.is_ready = threading.Event()
 
-    def end(self) -> None:
-        """Let it end, if it has not yet; from any thread, once it is ready."""
-        assert self._loop is not None  # noqa: S101  # it is ready
-        with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._end.set)
-
     async def run(self) -> int:
         """Serve until it is told to end, by a signal or otherwise, or the disk fails; return the exit status."""
-        self._loop = asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
         _raise_file_limit()
         options = self._options
         ledger = Ledger(self._site, options.limits, os.geteuid(), options.version or NEWEST)
@@ -154,58 +146,46 @@ class Agent:
                 own.journal, ledger.table, self._fail, durable=options.durable, lost=own.lost, written=own.wrote
             )
             stack.push_async_callback(journal.close)
-            service = self._service(ledger, journal, stack)
+            ledger.record = journal.append
+            observer = Observer()
+            if options.metrics:
+                from alignup.host.agent.metrics_server import AgentMetrics, serving_metrics  # noqa: PLC0415  # needs prometheus-client
+
+                observer = AgentMetrics(ledger)
+                await stack.enter_async_context(serving_metrics(options.metrics, observer.registry))
+            plugins = self._plugins(stack)
+            enclosures = Enclosures(self._cgroups())
+            stack.callback(enclosures.close)
+            enclosures.sweep(frozenset(lease.cgroup for lease in self._table.leases), own.left)
+            service = Service(ledger, journal, self._site, self._file.path, plugins, observer, enclosures)
+            stack.callback(service.watch.close)
+            plugins.feed(ledger, service.changed)
             if options.pod_resources is not None:
                 from alignup.kubelet.pod_resources_server import serve_pod_resources  # noqa: PLC0415  # needs grpc
 
                 told = partial(pod_resources_of, ledger, self._site.machine)
-                stop = serve_pod_resources({options.pod_resources: told}, self._loop, "--podresources")
+                stop = serve_pod_resources({options.pod_resources: told}, loop, "--podresources")
                 # it asks the event loop, and must not be waited for within it
                 stack.push_async_callback(asyncio.to_thread, stop)
             server = AgentServer(options.socket, options.group, service)
             await server.start()
             stack.push_async_callback(server.stop)
             if options.replaces_own_files:
-                self._take_from_own_files(ledger, journal, service)
+                self._take_from_own_files(service)
             if threading.current_thread() is threading.main_thread():
                 for number in (signal.SIGTERM, signal.SIGINT):
-                    self._loop.add_signal_handler(number, self._told_to_end)
-            stack.callback(asyncio.create_task(self._look_after_file(ledger, journal, service)).cancel)
-            asyncio.get_running_loop().call_later(_GRACE, service.drop_waiters)
+                    loop.add_signal_handler(number, self._told_to_end)
+            stack.callback(asyncio.create_task(self._look_after_file(service)).cancel)
+            loop.call_later(_GRACE, service.drop_waiters)
             _LOG.info("serving %s with %s", options.socket, counted(len(ledger.leases), "lease"))
             settle_memory()
             self.is_ready.set()
             tell_systemd(f"READY=1\nSTATUS={counted(len(ledger.leases), 'lease')} taken over")
-            await self._end.wait()
+            await self.end.wait()
             tell_systemd("STOPPING=1")
         return self._status
 
-    def _service(self, ledger: Ledger, journal: Journal, stack: AsyncExitStack) -> Service:
-        """Return what carries requests out, with all that it needs.
-
-        Raises:
-            InputError: metrics, device plugins or cgroups cannot be where the options say.
-        """
-        observer = Observer()
-        if self._options.metrics:
-            from alignup.host.agent.metrics_server import AgentMetrics, serve_metrics  # noqa: PLC0415  # needs prometheus-client
-
-            observer = AgentMetrics(ledger, asyncio.get_running_loop())
-            # as above
-            stack.push_async_callback(asyncio.to_thread, serve_metrics(self._options.metrics, observer.registry))
-        plugins = self._plugins(stack)
-        enclosures = Enclosures(self._cgroups())
-        stack.callback(enclosures.close)
-        enclosures.sweep(frozenset(lease.cgroup for lease in self._table.leases), self._ownership.left)
-        service = Service(ledger, journal, self._site, self._file.path, plugins or PluginCalls(), observer, enclosures)
-        stack.push_async_callback(service.close)
-        service.watch = ProcessWatch(service.ended, self._table.leases)
-        stack.callback(service.watch.close)
-        if plugins is not None:
-            plugins.feed(ledger, service, asyncio.get_running_loop())
-        return service
-
-    async def _look_after_file(self, ledger: Ledger, journal: Journal, service: Service) -> None:
+    async def _look_after_file(self, service: Service) -> None:
         """See now and then that the file still says whose its leases are; end if another agent may have them."""
         while True:
             await asyncio.sleep(_LOOK)
@@ -215,12 +195,9 @@ class Agent:
                 self._fail(str(error))
                 return
             for lease in found:
-                if lease.id in ledger.leases:
-                    continue
-                _LOG.error("lease %s was granted without the agent, whose file was removed", lease.name)
-                _adopt(lease, ledger, journal, service)
+                service.adopt(lease, logging.ERROR, "was granted without the agent, whose file was removed")
 
-    def _take_from_own_files(self, ledger: Ledger, journal: Journal, service: Service) -> None:
+    def _take_from_own_files(self, service: Service) -> None:
         """Take over the leases that running processes have from files of their users' own.
 
         Called once the agent serves: a command that takes a lease from such a file looks afterwards whether an agent
@@ -228,21 +205,19 @@ class Agent:
         """
         own = text_of(self._file.path)
         for one in find_evidence(None, of_all_users=os.geteuid() == 0):
-            lease = one.lease
-            is_own = one.state != own and is_default_state(one.state) and one.machine == self._site.identity
-            if is_own and lease.id not in ledger.leases:
-                _LOG.warning("lease %s of user %s was taken over from %s", lease.name, lease.uid, one.state)
-                _adopt(lease, ledger, journal, service)
+            if one.state != own and is_default_state(one.state) and one.machine == self._site.identity:
+                words = f"of user {one.lease.uid} was taken over from {one.state}"
+                service.adopt(one.lease, logging.WARNING, words)
 
     def _fail(self, trouble: str) -> None:
         """End: what cannot be written is promised to nobody."""
         _LOG.critical("%s", trouble)
         self._status = 1
-        self._end.set()
+        self.end.set()
 
     def _told_to_end(self) -> None:
         signal.alarm(_LAST)
-        self._end.set()
+        self.end.set()
 
     def _cgroups(self) -> Cgroups | None:
         """Return what makes cgroups; None, with a sentence in the log, if there is nowhere to make them.
@@ -263,29 +238,17 @@ class Agent:
         _LOG.info("each lease of a command has a cgroup %s, and ends when that is empty", where)
         return cgroups
 
-    def _plugins(self, stack: AsyncExitStack) -> PluginDevices | None:
+    def _plugins(self, stack: AsyncExitStack) -> PluginCalls:
         """Start to serve device plugins, if that is wanted."""
         folder = self._options.device_plugins
         if folder is None:
-            return None
+            return PluginCalls()
         from alignup.host.device_plugins.plugins import DevicePlugins  # noqa: PLC0415  # needs grpc
 
         plugins = stack.enter_context(DevicePlugins(folder, numa_nodes=self._site.machine.numa_node_ids))
         devices = PluginDevices(plugins, self._site.machine)
         stack.callback(devices.close)
         return devices
-
-
-def _adopt(lease: LeaseRecord, ledger: Ledger, journal: Journal, service: Service) -> None:
-    """Keep a lease that was given beside the agent."""
-    try:
-        ledger.restore([lease], are_new=True)
-    except InputError as error:
-        # there is no way to take it from its process
-        _LOG.error("the lease was not taken over: %s", error)  # a sentence is enough
-    else:
-        service.watch.watch(lease)
-        journal.append(ledger.take_entries())
 
 
 def pod_resources_of(ledger: Ledger, machine: Machine) -> tuple[list[PodResources], Allocatable]:

@@ -23,10 +23,11 @@ import msgspec
 from alignup.errors import InputError, system_reason
 from alignup.host.leases import record
 from alignup.host.leases.evidence import Evidence, overlap, with_evidence
+from alignup.host.processes.identity import opened
 from alignup.host.trusted_files import open_own, replace_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 
@@ -34,11 +35,6 @@ VERSION: Final = 1
 # Bytes after which the file is made anew.
 _LARGEST: Final = 8 << 20
 _CHECKSUM: Final = 8
-# How entries begin that give no lease.
-_HARMLESS: Final = (b'{"type":"freed","id":"', b'{"type":"left","id":"', b'{"type":"joined","waiter":')
-_ID_STARTS: Final = _CHECKSUM + 1 + len('{"type":"given","lease":{"id":"')
-# Bytes that a damaged line may have other than the entry that it was.
-_FEW: Final = 2
 _MOST_ENDS: Final = 4096
 # Two entries with something else than a newline between them.
 _JOINED: Final = re.compile(rb"\}.(?=[0-9a-f]{8} \{)", re.DOTALL)
@@ -70,14 +66,12 @@ class Reading(NamedTuple):
     """What a journal says.
 
     Attributes:
-        ended: ids of leases that ended, and of which no line says that they were given.
         is_torn: it ends with a line that was not written whole, and so promised to nobody.
         lost: see `Began.lost`.
     """
 
     table: record.LeaseTable
     damage: tuple[Damage, ...] = ()
-    ended: frozenset[str] = frozenset()
     is_torn: bool = False
     lost: str = ""
 
@@ -107,9 +101,9 @@ def read_entries(text: bytes, where: str) -> Reading:
     began = next((entry for entry in entries if isinstance(entry, Began)), None)
     if began is not None and began.version > VERSION:
         raise InputError.at(f"{where}:1", f"a journal in the form of version {VERSION}", began.version)
-    table, ended = _replayed(entries, is_damaged=bool(damage))
+    table = _replayed(entries, is_damaged=bool(damage))
     record.check_amounts(table.leases, where)
-    return Reading(table, tuple(damage), frozenset(ended), is_torn, "" if began is None else began.lost)
+    return Reading(table, tuple(damage), is_torn, "" if began is None else began.lost)
 
 
 def settled(
@@ -128,8 +122,7 @@ def settled(
     table, found = with_evidence(reading.table, shown)
     where = ", ".join(str(one.line) for one in reading.damage[:4])
     words = f"line {where} of the journal cannot be read; {found or 'running processes show no other lease'}"
-    is_complete = len(reading.damage) == 1 and promised_leases is not None and len(table.leases) >= promised_leases
-    if is_complete or all(_is_explained(one, reading, shown) for one in reading.damage):
+    if len(reading.damage) == 1 and promised_leases is not None and len(table.leases) >= promised_leases:
         return table, words, reading.lost
     return table, words, f"line {where} of the journal cannot be read, and may have recorded a lease"
 
@@ -142,11 +135,8 @@ def write_journal(path: Path, table: record.LeaseTable, lost: str = "") -> int:
     """
     text = line_of(Began(VERSION, table, lost))
     replace_file(path, text)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with opened(path.parent, os.O_DIRECTORY) as folder:
         os.fsync(folder)
-    finally:
-        os.close(folder)
     return len(text)
 
 
@@ -180,8 +170,9 @@ class Journal:
         self._written = written
         self._descriptor = open_own(path, os.O_WRONLY | os.O_APPEND)
         self._size = self._first_size = os.fstat(self._descriptor).st_size
-        # Lines, and who is to hear that they are written, or why they are not.
-        self._batch: list[tuple[list[bytes], Callable[[], None], Callable[[str], None]]] = []
+        # What is to be written next, and the event that says that it is, or that it cannot be.
+        self._lines: list[bytes] = []
+        self._done = asyncio.Event()
         self._wake = asyncio.Event()
         self._is_closing = False
         self._trouble = ""
@@ -189,25 +180,23 @@ class Journal:
         self._disk = ThreadPoolExecutor(1, "journal")
         self._writing = asyncio.create_task(self._run())
 
-    def append(
-        self,
-        entries: Iterable[record.Entry],
-        tell: Callable[[], None] = lambda: None,
-        failed: Callable[[str], None] = lambda _: None,
-    ) -> None:
-        """Write entries, in the order of the calls.
-
-        Args:
-            entries: the entries.
-            tell: called when they, and all before them, are written.
-            failed: called with a sentence instead if they cannot be written.
-        """
-        lines = list(map(line_of, entries))
-        if self._trouble and lines:
-            failed(self._trouble)
-            return
-        self._batch.append((lines, tell, failed))
+    def append(self, *entries: record.Entry) -> None:
+        """Write entries, in the order of the calls."""
+        self._lines += map(line_of, entries)
         self._wake.set()
+
+    async def written(self) -> None:
+        """Return when all that was appended is written.
+
+        Raises:
+            InputError: it cannot be written.
+        """
+        done = self._done
+        self._wake.set()
+        if not self._trouble:
+            await done.wait()
+        if self._trouble:
+            raise InputError(self._trouble)
 
     async def close(self) -> None:
         """Wait until all is written, and close the file."""
@@ -220,11 +209,11 @@ class Journal:
     async def _run(self) -> None:
         """Write what is appended until closed."""
         loop = asyncio.get_running_loop()
-        while not self._is_closing or self._batch:
+        while not self._is_closing or self._lines:
             await self._wake.wait()
             self._wake.clear()
-            batch, self._batch = self._batch, []
-            lines = [line for own, _, _ in batch for line in own]
+            lines, self._lines = self._lines, []
+            done, self._done = self._done, asyncio.Event()
             try:
                 if lines and not self._trouble:
                     table = self._table()  # it has what the lines say
@@ -233,12 +222,7 @@ class Journal:
                 # behind a line that was written in part, nothing would be read again
                 self._trouble = f"cannot write the journal: {system_reason(error)}"
                 self._broken(self._trouble)
-            for _, tell, failed in batch:
-                # each by itself: one that fails is logged, and stops nobody else
-                if self._trouble and lines:
-                    loop.call_soon(failed, self._trouble)
-                else:
-                    loop.call_soon(tell)
+            done.set()
 
     def _write(self, data: bytes, table: record.LeaseTable) -> None:
         """Write some lines, or the whole table in a new file if the file has grown large."""
@@ -298,12 +282,11 @@ def _unfinished(rest: bytes) -> tuple[list[Began | record.Entry], bool]:
     return [], bool(rest)
 
 
-def _replayed(entries: Sequence[Began | record.Entry], *, is_damaged: bool) -> tuple[record.LeaseTable, set[str]]:
-    """Return the leases after some entries, and the ids of those that ended and were never given."""
+def _replayed(entries: Sequence[Began | record.Entry], *, is_damaged: bool) -> record.LeaseTable:
+    """Return the leases after some entries."""
     table = record.LeaseTable()
     leases: dict[str, record.LeaseRecord] = {}
     waiting: dict[str, record.Waiter] = {}
-    ended: set[str] = set()
     for entry in entries:
         if isinstance(entry, Began):
             table = entry.table
@@ -314,28 +297,9 @@ def _replayed(entries: Sequence[Began | record.Entry], *, is_damaged: bool) -> t
                 leases = {key: one for key, one in leases.items() if not overlap(one, entry.lease)}
             leases[entry.lease.id] = entry.lease
         elif isinstance(entry, record.Freed):
-            if leases.pop(entry.id, None) is None:
-                ended.add(entry.id)
+            leases.pop(entry.id, None)
         elif isinstance(entry, record.Joined):
             waiting[entry.waiter.id] = entry.waiter
         else:
             waiting.pop(entry.id, None)
-    return record.LeaseTable(table.machine, tuple(leases.values()), tuple(waiting.values())), ended
-
-
-def _is_explained(damage: Damage, reading: Reading, shown: Iterable[Evidence]) -> bool:
-    """Return whether a damaged line hides no lease: it gave none, or its lease ended, or a process shows it."""
-    text = damage.text
-    entry = text[_CHECKSUM + 1 :]
-    if any(_differ(entry[: len(begins)], begins) <= _FEW for begins in _HARMLESS):
-        return True
-    if any(_differ(text[_ID_STARTS : _ID_STARTS + 16], ended.encode()) <= 1 for ended in reading.ended):
-        return True
-    return any(_differ(text + b"\n", line_of(record.Given(one.lease))) <= _FEW for one in shown)
-
-
-def _differ(one: bytes, other: bytes) -> int:
-    """Return in how many bytes two texts differ; of different lengths, in all."""
-    if len(one) != len(other):
-        return max(len(one), len(other), _FEW + 1)
-    return sum(a != b for a, b in zip(one, other, strict=True))
+    return record.LeaseTable(table.machine, tuple(leases.values()), tuple(waiting.values()))

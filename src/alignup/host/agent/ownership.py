@@ -20,7 +20,7 @@ from alignup.host.leases.file import LeaseFile, check_machine
 from alignup.host.leases.record import LeaseRecord, LeaseTable, MachineIdentity
 from alignup.host.processes.cgroups import remove_cgroup
 from alignup.host.processes.identity import identify
-from alignup.host.trusted_files import check_trusted, make_folders, open_own, set_aside
+from alignup.host.trusted_files import check_trusted, is_at, make_folders, open_own, set_aside
 from alignup.text.counting import counted
 
 if TYPE_CHECKING:
@@ -146,11 +146,7 @@ class Ownership:
         Raises:
             InputError: the lock file was removed, so that another agent may have the leases, or a file cannot be used.
         """
-        try:
-            is_locked = os.path.samestat(os.fstat(self._descriptor), self._lock.lstat())
-        except OSError:
-            is_locked = False
-        if not is_locked:
+        if not is_at(self._lock, self._descriptor):
             raise InputError(f"the lock file was removed at {self._lock}: another agent may have the leases")
         if self._file.read().agent == self._socket:
             return ()

@@ -1,7 +1,7 @@
 """Carries out what users ask the agent for: the ledger decides, plugins agree, the journal is written, then they hear.
 
-Connections are left to `server` beside this module. A request that needs no plugin and does not wait is decided at
-once, within the call; any other runs as a task of its own, so that only its sender waits for it.
+Connections are left to `server` beside this module. Each request is a task of its own, so that only its sender waits
+for plugins and for others' leases; what needs neither is decided in one step.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from alignup.host.device_plugins.answer import DeviceAnswer, join_answers
 from alignup.host.leases import agent_messages as messages
 from alignup.host.leases.evidence import check_release
 from alignup.host.leases.lease_node import cut
-from alignup.host.leases.request import LeaseRequest, PartOf, Question, check_name, make_request
-from alignup.host.parts.part import visible_variables
+from alignup.host.leases.record import DEFAULT_POLICY, LeaseRecord, Request, Waiter
+from alignup.host.leases.request import LeaseRequest, Question, check_name, make_request
 from alignup.host.processes.identity import Liveness, ProcessIdentity, ancestors
+from alignup.host.processes.watch import ProcessWatch
 from alignup.machine.device_inventory import Device, near_cpu_nodes
 
 if TYPE_CHECKING:
@@ -34,10 +35,8 @@ if TYPE_CHECKING:
     from alignup.host.device_plugins.plugins import DevicePlugins
     from alignup.host.leases.ledger import Ledger
     from alignup.host.leases.local_machine import Site
-    from alignup.host.leases.record import LeaseRecord, Waiter
     from alignup.host.processes.callers import Caller
     from alignup.host.processes.cgroups import Enclosures
-    from alignup.host.processes.watch import ProcessWatch
     from alignup.machine.machine import Machine
 
 _LOG: Final = logging.getLogger(__name__)
@@ -82,6 +81,9 @@ class PluginCalls:
         """Let plugins allocate and prepare devices; may raise AllocationError."""
         raise NotImplementedError
 
+    def feed(self, ledger: Ledger, changed: Callable[[], object]) -> None:
+        """Let a ledger have the devices that there are, now and whenever they change; call a function afterwards."""
+
 
 class Service:
     """The agent, without its sockets.
@@ -113,45 +115,46 @@ class Service:
         self._state = state
         self._plugins = plugins
         self._observer = observer
-        self._tasks: set[asyncio.Task[None]] = set()
         self._turns: dict[str, asyncio.Event] = {}
-        self._is_closing = False
-        # Set before the first request.
-        self.watch: ProcessWatch
+        # Those who wait keep their places, for when the agent is there again.
+        self.is_closing = False
+        self.watch = ProcessWatch(self.ended, ledger.leases.values())
 
-    def handle(
-        self, request: messages.Request, caller: Caller, reply: Callable[[messages.Reply], None]
-    ) -> Callable[[], object] | None:
-        """Carry out a request; `reply` is called once, now or later, unless the returned function is called before.
-
-        That function is for a user who has gone away.
-        """
-        uid = caller.uid
+    async def handle(self, request: messages.AnyRequest, caller: Caller) -> messages.Reply:
+        """Carry out a request, and return the reply; cancelled if its user has gone away."""
         try:
-            if isinstance(request, messages.Ask):
-                return self._ask(request, caller, reply)
-            if isinstance(request, messages.GiveBack):
-                self._give_back(request, uid, reply)
-            elif isinstance(request, messages.Release):
-                named = self._ledger.named(request.name, uid)
-                self._end(check_release(named, request.name, force=request.force)[0], reply)
-            elif isinstance(request, messages.List):
-                reply(shown(self._ledger, uid, self.watch.state_of))
-            else:
-                inventory = self._ledger.node.inventory
-                reply(messages.Parts(cut(self._site, inventory, request.parts, request.cpus_per_part, request.devices)))
-        except Exception as error:  # noqa: BLE001  # one request's failure is not to be the others'
-            reply(_reply_to(error, uid))
-        return None
+            return await self._done(request, caller)
+        except AllocationError as error:
+            return messages.Refused(error.detail, error.reason)
+        except AlignupError as error:
+            return messages.Failed(str(error))
+        except Exception:  # noqa: BLE001  # one request's failure is not to be the others'
+            _LOG.exception("a request of user %s failed", caller.uid)
+            return messages.Failed(_OWN_FAILURE)
+
+    async def _done(self, request: messages.AnyRequest, caller: Caller) -> messages.Reply:
+        if isinstance(request, messages.Ask):
+            return await self._ask(request, caller)
+        uid, users = caller.uid, self._ledger.users
+        if isinstance(request, messages.GiveBack):
+            lease = self._ledger.leases.get(request.id)
+            if lease is None or not (users.is_admin(uid) or users.owner_of(lease) == uid):
+                return messages.Done()
+            return await self._end(lease)
+        if isinstance(request, messages.Release):
+            named = self._ledger.named(request.name, uid)
+            return await self._end(check_release(named, request.name, force=request.force)[0])
+        if isinstance(request, messages.List):
+            return shown(self._ledger, uid, self.watch.state_of)
+        found = cut(self._site, self._ledger.node.inventory, request.parts, request.cpus_per_part, request.devices)
+        return messages.Parts(tuple(map(messages.KnownPart.of, found)))
 
     def ended(self, lease_id: str) -> None:
         """Free a lease whose processes have ended."""
-        lease = self._ledger.free(lease_id)
+        lease = self._ledger.leases.get(lease_id)
         if lease is not None:
             _LOG.info("lease %s has ended with its processes", lease.name, extra={"lease": lease.id})
-            self._journal.append(self._ledger.take_entries())
-            self.changed()
-            self._enclosures.discard(lease.cgroup)
+            self._free(lease)
 
     def changed(self) -> None:
         """Let those who wait look again: there may be more to have."""
@@ -165,35 +168,43 @@ class Service:
         for waiter in self._ledger.waiting:
             if waiter.id not in self._turns:
                 self._ledger.leave(waiter.id)
-        self._journal.append(self._ledger.take_entries(), self.changed)
+        self.changed()
 
-    async def close(self) -> None:
-        """Give up what is under way; those who wait keep their places, for when the agent is there again."""
-        self._is_closing = True
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+    def adopt(self, lease: LeaseRecord, level: int, words: str) -> None:
+        """Keep a lease that was given beside the agent, unless it is known; the words for the log say how that was."""
+        if lease.id in self._ledger.leases:
+            return
+        _LOG.log(level, "lease %s %s", lease.name, words)
+        try:
+            self._ledger.restore([lease], are_new=True)
+        except InputError as error:
+            # there is no way to take it from its process
+            _LOG.error("the lease was not taken over: %s", error)  # a sentence is enough
+        else:
+            self.watch.watch(lease)
 
-    def _ask(
-        self, request: messages.Ask, caller: Caller, reply: Callable[[messages.Reply], None]
-    ) -> Callable[[], object] | None:
-        start = time.perf_counter()
+    async def _ask(self, request: messages.Ask, caller: Caller) -> messages.Grant:
+        """Return a lease, once it is in the journal.
+
+        Raises:
+            AllocationError: it cannot be had, or not in time.
+            InputError: the request is invalid, or its holder cannot be told what it needs to know.
+        """
+        start, wait = time.perf_counter(), request.wait
         asked = self._checked(request, caller)
-        if not (self._encloses(asked) or any(self._plugins.has(resource) for resource in request.devices)):
-            try:
-                self._ledger.ask(asked)  # no plugin, no question
-            except AllocationError as refusal:
-                if not request.wait:
-                    self._observer.refused(refusal.reason, time.perf_counter() - start)
-                    raise
-            else:
-                with self._freed_on_error(asked.id):
-                    self._tell(self._kept(asked.id), time.perf_counter() - start, reply)
-                return None
-        task = asyncio.get_running_loop().create_task(self._ask_patiently(asked, request.wait, reply))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task.cancel
+        try:
+            granted = await self._waited_for(asked, wait)
+        except AllocationError as error:
+            self._observer.refused(error.reason, time.perf_counter() - start)
+            waited = f" (waited for {wait:g} s)" if wait > 0 else ""
+            raise AllocationError(f"{error.detail}{waited}", error.reason) from None
+        seconds = time.perf_counter() - start
+        with self._freed_on_error(granted.lease.id):
+            if wait:
+                self._observer.waited(seconds)
+            self._observer.admitted(granted.lease, seconds)
+        await self._journal.written()
+        return granted
 
     def _encloses(self, asked: LeaseRequest) -> bool:
         """Return whether a request is for a command that is to have a cgroup.
@@ -213,17 +224,10 @@ class Service:
         check_name(request.stem, "stem")
         holder = self.watch.checked(request.holder, caller)
         keeper = None if request.keeper is None else self.watch.checked(request.keeper, caller)
-        wishes = make_request(
-            cpus=request.cpus,
-            memory=request.memory,
-            devices=request.devices,
-            policy=request.policy,
-            name=request.name,
-            part=None if request.part is None else PartOf(*request.part),
-            kubelet_version=request.kubelet_version or None,
-        )
-        own = self._ledger.node.node.config.version
-        if wishes.kubelet_version not in {None, own}:
+        asked = {name: getattr(request, name) for name in Request.__struct_fields__}
+        wishes = make_request(**asked | {"policy": request.policy or DEFAULT_POLICY})
+        own = str(self._ledger.node.node.config.version)
+        if wishes.kubelet_version not in {"", own}:
             raise InputError.at("--kubelet-version", f"{own}, as which the agent decides", request.kubelet_version)
         return LeaseRequest(
             wishes,
@@ -237,47 +241,34 @@ class Service:
             in_container=self.watch.is_elsewhere(request.holder, caller),
         )
 
-    async def _ask_patiently(self, asked: LeaseRequest, wait: float, reply: Callable[[messages.Reply], None]) -> None:
-        """Ask for a lease with plugins to be asked too, for a command that gets a cgroup, or with patience."""
-        start = time.monotonic()
-        try:
-            granted = await self._waited_for(asked, wait)
-            with self._freed_on_error(granted.lease.id):
-                if wait:
-                    self._observer.waited(time.monotonic() - start)
-                self._tell(granted, time.monotonic() - start, reply)
-        except Exception as error:  # noqa: BLE001  # as above
-            if isinstance(error, AllocationError):
-                self._observer.refused(error.reason, time.monotonic() - start)
-            reply(_reply_to(error, asked.uid, f" (waited for {wait:g} s)" if wait > 0 else ""))
-        finally:
-            self._turns.pop(asked.id, None)
-            if not self._is_closing:
-                self._ledger.leave(asked.id)
-                self._journal.append(self._ledger.take_entries(), self.changed)
-
     async def _waited_for(self, asked: LeaseRequest, wait: float) -> messages.Grant:
-        """Return the lease when it can be had.
+        """Return the lease when it can be had; below 0 seconds, wait as long as it takes.
 
         Raises:
             AllocationError: it cannot be had, or not in time.
             InputError: its holder cannot be told what it needs to know.
         """
         end = None if wait < 0 else time.monotonic() + wait
-        while True:
-            turn = self._turns[asked.id] = asyncio.Event()
-            try:
-                return await self._lease_made(asked)
-            except AllocationError as refusal:
-                left = None if end is None else end - time.monotonic()
-                if left is not None and left <= 0:
-                    raise
-                self._ledger.join(asked)
-                self._journal.append(self._ledger.take_entries())
+        is_queued = False
+        try:
+            while True:
+                turn = self._turns[asked.id] = asyncio.Event()
                 try:
-                    await asyncio.wait_for(turn.wait(), left)
-                except TimeoutError:
-                    raise refusal from None
+                    return await self._lease_made(asked)
+                except AllocationError as refusal:
+                    left = None if end is None else end - time.monotonic()
+                    if left is not None and left <= 0:
+                        raise
+                    self._ledger.join(asked)
+                    is_queued = True
+                    try:
+                        await asyncio.wait_for(turn.wait(), left)
+                    except TimeoutError:
+                        raise refusal from None
+        finally:
+            self._turns.pop(asked.id, None)
+            if not self.is_closing and (self._ledger.leave(asked.id) or is_queued):
+                self.changed()
 
     async def _lease_made(self, asked: LeaseRequest) -> messages.Grant:
         """Return a lease that the plugins of its devices have agreed to, with its command in a cgroup if it gets one.
@@ -293,11 +284,13 @@ class Service:
             answer = await self._plugins.allocate(ids) if ids else None
             if self._encloses(asked) and not found.cgroup:
                 cgroup = await self._enclosures.enclose(asked.id, asked.holder)
-            try:
-                return self._kept(found.id, answer, cgroup)
-            except BaseException:
+            if found.id not in self._ledger.leases:
                 self._enclosures.discard(cgroup)
-                raise
+                raise AllocationError("the process exited before its lease was granted")
+            lease = self._ledger.keep(found.id, answer, cgroup)
+            _LOG.debug("lease %r has CPUs %s", lease.name, lease.cpus, extra={"lease": lease.id})
+            self.watch.watch(lease)
+            return self._site.grant(lease, self._ledger.node.inventory, self._state)
 
     async def _set_aside(self, asked: LeaseRequest) -> LeaseRecord:
         """Return what a request gets once its plugins agree, after asking them which devices they prefer.
@@ -316,34 +309,6 @@ class Service:
                 asked.advice[found] = error.detail
         raise AllocationError("the device list kept changing")
 
-    def _kept(self, lease_id: str, answer: DeviceAnswer | None = None, cgroup: str = "") -> messages.Grant:
-        """Make a lease of what was set aside; return what its holder is to be told, once it is in the journal.
-
-        Raises:
-            AllocationError: it has been taken back meanwhile.
-            InputError: its holder cannot be told what it needs to know.
-        """
-        found = self._ledger.leases.get(lease_id)
-        if found is None:
-            raise AllocationError("the process exited before its lease was granted")
-        machine, cuda = self._site.machine, {}
-        if found.devices:
-            cuda = visible_variables(found.devices, self._ledger.node.inventory, machine)
-        nodes = self._site.memory_nodes(found)
-        lease = self._ledger.keep(lease_id, answer, cgroup)
-        _LOG.debug("lease %r has CPUs %s", lease.name, lease.cpus, extra={"lease": lease.id})
-        self.watch.watch(lease)
-        return messages.Grant(
-            self._site.shown(lease), self._site.identity, str(self._state), nodes, self._site.is_here, cuda
-        )
-
-    def _tell(self, granted: messages.Grant, seconds: float, reply: Callable[[messages.Reply], None]) -> None:
-        """Tell of a lease when it is in the journal; it took so many seconds."""
-        self._observer.admitted(granted.lease, seconds)
-        self._journal.append(
-            self._ledger.take_entries(), lambda: reply(granted), lambda why: reply(messages.Failed(why))
-        )
-
     @contextmanager
     def _freed_on_error(self, lease_id: str) -> Iterator[None]:
         """Take a lease back, or what was set aside for one, if its holder will not be told of it."""
@@ -352,35 +317,20 @@ class Service:
         except BaseException:
             lease = self._ledger.leases.get(lease_id)
             if lease is not None:
-                self._end(lease)
+                self._free(lease)
             raise
 
-    def _give_back(self, request: messages.GiveBack, uid: int, reply: Callable[[messages.Reply], None]) -> None:
-        lease = self._ledger.leases.get(request.id)
-        if lease is None or not (self._ledger.users.owner_of(lease) == uid or self._ledger.users.is_admin(uid)):
-            reply(messages.Done())
-        else:
-            self._end(lease, reply)
+    async def _end(self, lease: LeaseRecord) -> messages.Done:
+        """Free a lease whose processes may run; return when that is in the journal."""
+        self._free(lease)
+        await self._journal.written()
+        return messages.Done(lease)
 
-    def _end(self, lease: LeaseRecord, reply: Callable[[messages.Reply], None] = lambda _: None) -> None:
-        """Free a lease whose processes may run."""
+    def _free(self, lease: LeaseRecord) -> None:
         self.watch.forget(lease.id)
         self._ledger.free(lease.id)
-        self._journal.append(
-            self._ledger.take_entries(), lambda: reply(messages.Done(lease)), lambda why: reply(messages.Failed(why))
-        )
         self.changed()
         self._enclosures.discard(lease.cgroup)
-
-
-def _reply_to(error: Exception, uid: int, waited: str = "") -> messages.Reply:
-    """Return what the user of a request that failed is told."""
-    if isinstance(error, AllocationError):
-        return messages.Refused(f"{error.detail}{waited}", error.reason)
-    if isinstance(error, AlignupError):
-        return messages.Failed(str(error))
-    _LOG.error("a request of user %s failed", uid, exc_info=error)
-    return messages.Failed(_OWN_FAILURE)
 
 
 def shown(ledger: Ledger, uid: int, state_of: Callable[[str], Liveness]) -> messages.Leases:
@@ -409,31 +359,6 @@ def shown(ledger: Ledger, uid: int, state_of: Callable[[str], Liveness]) -> mess
     return messages.Leases(leases, tuple(msgspec.structs.replace(one, ancestors=()) for one in waiting))
 
 
-class _Calls:
-    """The calls of one plugin: two at a time, in threads of its own, and a bounded number behind them."""
-
-    def __init__(self, resource: str) -> None:
-        self._resource = resource
-        self._threads = ThreadPoolExecutor(_THREADS, "plugin")
-        self._free = threading.Semaphore(_MOST_CALLS)
-
-    async def call(self, function: Callable[..., _T], *arguments: object) -> _T:
-        """Return what a function returns.
-
-        Raises:
-            AllocationError: too many calls wait already, or the function raises one.
-        """
-        if not self._free.acquire(blocking=False):
-            raise AllocationError(f"the device plugin of {self._resource} is busy: {_MOST_CALLS} calls wait for it")
-        calling = self._threads.submit(function, *arguments)
-        calling.add_done_callback(lambda _: self._free.release())
-        return await asyncio.wrap_future(calling)
-
-    def close(self) -> None:
-        """Begin no more calls."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
-
-
 class PluginDevices(PluginCalls):
     """The device plugins of the agent: their devices for the ledger, and their answers for the service.
 
@@ -449,13 +374,15 @@ class PluginDevices(PluginCalls):
         self._plugins = plugins
         self._machine = machine
         self._resources: set[str] = set()
-        self._calls: dict[str, _Calls] = {}
+        # By resource, the threads of its plugin, and how many more calls may wait for them.
+        self._threads: dict[str, tuple[ThreadPoolExecutor, threading.Semaphore]] = {}
         # What is to be taken over, by resource.
         self._reports: dict[str, tuple[Device, ...]] = {}
         self._timer: asyncio.Handle | None = None
 
-    def feed(self, ledger: Ledger, service: Service, loop: asyncio.AbstractEventLoop) -> None:
-        """Let a ledger have the devices that there are, now and whenever they change, in its event loop."""
+    def feed(self, ledger: Ledger, changed: Callable[[], object]) -> None:
+        """See `PluginCalls`; called in the event loop of the ledger."""
+        loop = asyncio.get_running_loop()
 
         def reported(resource: str, devices: tuple[Device, ...]) -> None:
             self._reports[resource] = devices
@@ -472,7 +399,7 @@ class PluginDevices(PluginCalls):
                 self._resources.add(resource)
                 placed = near_cpu_nodes(self._machine, {resource: self._reports.pop(resource)})[resource]
                 ledger.update(resource, placed, has_preferences=self._plugins.has_preferences(resource))
-                service.changed()
+                changed()
             except AlignupError as error:
                 _LOG.warning("the devices of %s were not taken over: %s", resource, error)
             self._timer = loop.call_later(max(_PAUSE, 4 * (loop.time() - start)), take_over)
@@ -486,22 +413,33 @@ class PluginDevices(PluginCalls):
     async def prefer(self, question: Question) -> Sequence[str]:
         """See `PluginCalls`."""
         preference = self._plugins.preference(question.resource)
-        return await self._of(question.resource).call(
-            preference, question.available, question.must_include, question.size
-        )
+        asked = (question.available, question.must_include, question.size)
+        return await self._called(question.resource, preference, *asked)
 
     async def allocate(self, devices: Mapping[str, Sequence[str]]) -> DeviceAnswer:
         """See `PluginCalls`; several plugins are asked one after the other."""
         asked = sorted(devices.items())
-        answers = [await self._of(resource).call(self._plugins.allocate, {resource: ids}) for resource, ids in asked]
+        answers = [await self._called(resource, self._plugins.allocate, {resource: ids}) for resource, ids in asked]
         for resource, ids in asked:
-            await self._of(resource).call(self._plugins.pre_start, {resource: ids})
+            await self._called(resource, self._plugins.pre_start, {resource: ids})
         return join_answers(answers)
 
     def close(self) -> None:
         """Begin no more calls."""
-        for calls in self._calls.values():
-            calls.close()
+        for threads, _ in self._threads.values():
+            threads.shutdown(wait=False, cancel_futures=True)
 
-    def _of(self, resource: str) -> _Calls:
-        return self._calls.setdefault(resource, _Calls(resource))
+    async def _called(self, resource: str, function: Callable[..., _T], *arguments: object) -> _T:
+        """Return what a function returns: of one plugin, two at a time, and a bounded number behind them.
+
+        Raises:
+            AllocationError: too many calls wait already, or the function raises one.
+        """
+        if resource not in self._threads:
+            self._threads[resource] = ThreadPoolExecutor(_THREADS, "plugin"), threading.Semaphore(_MOST_CALLS)
+        threads, free = self._threads[resource]
+        if not free.acquire(blocking=False):
+            raise AllocationError(f"the device plugin of {resource} is busy: {_MOST_CALLS} calls wait for it")
+        calling = threads.submit(function, *arguments)
+        calling.add_done_callback(lambda _: free.release())
+        return await asyncio.wrap_future(calling)

@@ -29,7 +29,6 @@ from alignup.host.device_plugins.answer import DeviceAnswer, join_answers
 from alignup.host.device_plugins.connection import DevicePluginError, Limits, PluginConnection, without_unknown_nodes
 from alignup.host.device_plugins.device_plugin_pb2_grpc import RegistrationServicer, add_RegistrationServicer_to_server
 from alignup.host.trusted_files import LONGEST_PATH, check_free, make_folders, mode_of_new_files, remove
-from alignup.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -43,21 +42,6 @@ _LOG: Final = logging.getLogger(__name__)
 # Each takes a thread.
 _MOST_RESOURCES: Final = 256
 _DEFAULT_LIMITS: Final = Limits()
-
-
-class PluginStatus(Record):
-    """How a plugin does.
-
-    Attributes:
-        healthy: the number of its healthy devices.
-        trouble: empty while all is well.
-    """
-
-    resource: str
-    socket: str
-    healthy: int
-    devices: int
-    trouble: str
 
 
 class DevicePlugins:
@@ -100,15 +84,6 @@ class DevicePlugins:
         """Return the devices by resource, as they were reported last; those of a plugin that is lost as unhealthy."""
         with self._lock:
             return dict(self._inventory)
-
-    def status(self) -> tuple[PluginStatus, ...]:
-        """Return how each plugin does, by resource."""
-        with self._lock:
-            found = []
-            for resource, one in sorted(self._connections.items()):
-                healthy = sum(device.healthy for device in one.devices)
-                found.append(PluginStatus(resource, one.socket.name, healthy, len(one.devices), one.trouble))
-        return tuple(found)
 
     def listen(self, listener: Callable[[str, tuple[Device, ...]], object]) -> None:
         """Call a function with a resource and its devices, for those that are there and whenever they change.
@@ -160,8 +135,7 @@ class DevicePlugins:
 
     def has_preferences(self, resource: str) -> bool:
         """Return whether the plugin of a resource offers GetPreferredAllocation."""
-        with self._lock:
-            found = self._connections.get(resource)
+        found = self._connections.get(resource)
         return found is not None and found.has_preferences
 
     def allocate(self, devices: Mapping[str, Sequence[str]]) -> DeviceAnswer:
@@ -185,12 +159,11 @@ class DevicePlugins:
 
     def _asked(self, devices: Mapping[str, Sequence[str]]) -> list[tuple[PluginConnection, Sequence[str]]]:
         """Return the plugins of some resources, in the order of these, each with its ids."""
-        with self._lock:
-            return [
-                (self._connections[resource], ids)
-                for resource, ids in sorted(devices.items())
-                if ids and resource in self._connections
-            ]
+        return [
+            (self._connections[resource], ids)
+            for resource, ids in sorted(devices.items())
+            if ids and resource in self._connections
+        ]
 
     def _connection(self, resource: str) -> PluginConnection:
         """Return the connection to the plugin of a resource.
@@ -198,8 +171,7 @@ class DevicePlugins:
         Raises:
             DevicePluginError: there is none.
         """
-        with self._lock:
-            found = self._connections.get(resource)
+        found = self._connections.get(resource)
         if found is None:
             raise DevicePluginError(resource, "has not registered")
         return found
@@ -229,9 +201,8 @@ class DevicePlugins:
         resource = connection.resource
         # not under the lock: a node asks for preferences while it is locked, and listeners wait for nodes
         with self._reporting:
-            with self._lock:
-                if self._connections.get(resource) is not connection:
-                    return
+            if self._connections.get(resource) is not connection:
+                return
             devices = connection.devices
             for listener in self._listeners:
                 try:

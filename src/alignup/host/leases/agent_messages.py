@@ -15,7 +15,8 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from alignup.errors import InputError
-from alignup.host.leases.record import LeaseRecord, MachineIdentity, Waiter, encode_leases, lease_decoder
+from alignup.host.leases.record import LeaseRecord, MachineIdentity, Request, Waiter, encode_leases, lease_decoder
+from alignup.host.parts.part import Part, variables
 from alignup.host.processes.identity import ProcessIdentity  # noqa: TC001  # msgspec reads annotations
 from alignup.machine.cpuset import CPUSet  # noqa: TC001  # as above
 from alignup.text.json_text import decode_json
@@ -27,13 +28,11 @@ LARGEST_REQUEST: Final = 1 << 16
 LARGEST_REPLY: Final = 64 << 20
 
 
-class Ask(msgspec.Struct, frozen=True, tag="ask", omit_defaults=True):
+class Ask(Request, frozen=True, tag="ask", omit_defaults=True):
     """Asks for a lease; the reply is Grant, Refused or Failed. The same request gets the same lease.
 
     Attributes:
         id: of the lease that is to be made: 16 hexadecimal digits, never used before.
-        part: (rank, parts)
-        kubelet_version: the release whose managers are to decide, which must be the agent's; empty: the agent's.
         wait: seconds; below 0: as long as it takes.
     """
 
@@ -42,13 +41,6 @@ class Ask(msgspec.Struct, frozen=True, tag="ask", omit_defaults=True):
     command: str
     stem: str
     keeper: ProcessIdentity | None = None
-    cpus: int = 0
-    memory: int = 0
-    devices: dict[str, int] = msgspec.field(default_factory=dict)
-    policy: str = "best-effort"
-    name: str = ""
-    part: tuple[int, int] | None = None
-    kubelet_version: str = ""
     wait: float = 0.0
 
 
@@ -108,7 +100,6 @@ class Grant(msgspec.Struct, frozen=True, tag="granted", omit_defaults=True):
         the CDI names are in ALIGNUP_CDI_DEVICES too, with commas between them.
         """
         from alignup.host.leases.evidence import VARIABLE, evidence_of, evidence_text  # noqa: PLC0415  # startup counts
-        from alignup.host.parts.part import variables  # noqa: PLC0415  # as above
 
         lease, answer = self.lease, self.lease.answer
         asked, cuda = (
@@ -204,6 +195,11 @@ class KnownPart(msgspec.Struct, frozen=True):
     devices: dict[str, tuple[str, ...]]
     cuda: dict[str, str]
 
+    @classmethod
+    def of(cls, part: Part) -> KnownPart:
+        """Return the same of a part."""
+        return cls(part.rank, part.cpus, part.numa_nodes, part.memory, dict(part.devices), dict(part.visible))
+
 
 class Parts(msgspec.Struct, frozen=True, tag="parts"):
     """The machine, cut."""
@@ -211,14 +207,14 @@ class Parts(msgspec.Struct, frozen=True, tag="parts"):
     parts: tuple[KnownPart, ...]
 
 
-Request: TypeAlias = Ask | GiveBack | Release | List | Cut
+AnyRequest: TypeAlias = Ask | GiveBack | Release | List | Cut
 Reply: TypeAlias = Grant | Refused | Failed | Done | Leases | Parts
 
-_REQUEST: Final[Callable[[Any], Request]] = lease_decoder(Request).decode  # type: ignore[arg-type]  # a union
+_REQUEST: Final[Callable[[Any], AnyRequest]] = lease_decoder(AnyRequest).decode  # type: ignore[arg-type]  # a union
 _REPLY: Final[Callable[[Any], Reply]] = lease_decoder(Reply).decode  # type: ignore[arg-type]
 
 
-def frame(message: Request | Reply) -> bytes:
+def frame(message: AnyRequest | Reply) -> bytes:
     """Return a message as it goes through a socket.
 
     Raises:
@@ -243,7 +239,7 @@ def length_of(header: bytes | bytearray, largest: int) -> int:
     return length
 
 
-def decode_request(text: bytes) -> Request:
+def decode_request(text: bytes) -> AnyRequest:
     """Return a request.
 
     Raises:

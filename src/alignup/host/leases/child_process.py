@@ -281,7 +281,7 @@ def _execute(words: Sequence[str], start: Start) -> None:
     if start.cpus or start.numa_nodes:
         # ctypes is imported by the process that needs it, while the other one already waits
         from alignup.errors import AllocationError  # noqa: PLC0415
-        from alignup.host.processes.binding import bind_cpus, bind_memory  # noqa: PLC0415
+        from alignup.host.processes.binding import bind_cpus, set_memory  # noqa: PLC0415
         from alignup.machine.cpuset import CPUSet  # noqa: PLC0415
 
         try:
@@ -289,7 +289,8 @@ def _execute(words: Sequence[str], start: Start) -> None:
         except AllocationError as error:
             _say(f"refused: {error}")
             os._exit(OWN_FAILURE)
-        trouble = bind_memory(start.numa_nodes, strict=start.strict) if start.numa_nodes else ""
+        mode = "bind" if start.strict else "preferred"
+        trouble = set_memory(start.numa_nodes, mode) if start.numa_nodes else ""
         if trouble:
             _say(f"{trouble}; going on with CPUs {start.cpus}")
     if start.mounts:

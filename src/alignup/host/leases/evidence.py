@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from alignup.errors import AllocationError, InputError
 from alignup.host.leases import record
-from alignup.host.processes.identity import Liveness, joint_liveness, liveness
+from alignup.host.processes.identity import Liveness, joint_liveness, liveness, opened
 from alignup.text.json_text import decode_json
 
 if TYPE_CHECKING:
@@ -181,18 +181,13 @@ def text_of(state: Path) -> str:
 
 def _texts_of(folder: str, *, of_all_users: bool) -> tuple[int, list[bytes] | None]:
     """Return the user of a process, and what `_texts` says of it; nothing if it is gone, or is not asked."""
-    try:
-        # open, it stands for this very process, not for a later one with its number
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        return -1, []
-    try:
+    # open, the folder stands for this very process, not for a later one with its number
+    with suppress(OSError), opened(folder, os.O_DIRECTORY) as descriptor:
         uid = _user(descriptor)
         texts = _texts(descriptor, uid) if uid == os.geteuid() or (of_all_users and uid >= 0) else []
         # last, since it may become another user's meanwhile
         return (uid, texts) if not texts or _user(descriptor) == uid else (uid, [])
-    finally:
-        os.close(descriptor)
+    return -1, []
 
 
 def _user(folder: int) -> int:
@@ -211,16 +206,12 @@ def _texts(folder: int, uid: int) -> list[bytes] | None:
     the variable from then on. While it does, it has neither, nor words of a command.
     """
     names, found = [], []
-    with suppress(OSError):  # it may end between any two steps
-        descriptor = os.open("fd", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
-        try:
-            names = os.listdir(descriptor)  # noqa: PTH208  # of a descriptor
-            for name in names:
-                with suppress(OSError):
-                    if os.readlink(name, dir_fd=descriptor) == _LINK:
-                        found.append(_read(name, descriptor, uid))
-        finally:
-            os.close(descriptor)
+    with suppress(OSError), opened("fd", os.O_DIRECTORY, folder) as descriptor:  # it may end between any two steps
+        names = os.listdir(descriptor)  # noqa: PTH208  # of a descriptor
+        for name in names:
+            with suppress(OSError):
+                if os.readlink(name, dir_fd=descriptor) == _LINK:
+                    found.append(_read(name, descriptor, uid))
     environment = _read("environ", folder)
     if names and not (found or environment or _read("cmdline", folder)):
         return None
@@ -231,14 +222,8 @@ def _texts(folder: int, uid: int) -> list[bytes] | None:
 
 def _read(name: str, folder: int, uid: int | None = None) -> bytes:
     """Return the start of a file; nothing if it cannot be read, or has to be a user's and is not."""
-    try:
-        descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=folder)
-    except OSError:
-        return b""
-    with os.fdopen(descriptor, "rb") as file:
-        if uid is not None and os.fstat(descriptor).st_uid != uid:
-            return b""
-        try:
-            return file.read(_LARGEST)
-        except OSError:
-            return b""
+    with suppress(OSError), opened(name, os.O_NONBLOCK, folder) as descriptor:
+        if uid is None or os.fstat(descriptor).st_uid == uid:
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                return file.read(_LARGEST)
+    return b""

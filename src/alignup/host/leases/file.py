@@ -27,7 +27,7 @@ import msgspec
 from alignup.errors import InputError, system_errors
 from alignup.host.leases.evidence import find_evidence, with_evidence
 from alignup.host.leases.record import LeaseTable, MachineIdentity, check_amounts, encode_leases, holders, lease_decoder
-from alignup.host.trusted_files import check_trusted, make_folders, open_own, open_plain, replace_file, set_aside
+from alignup.host.trusted_files import check_trusted, is_at, make_folders, open_own, open_plain, replace_file, set_aside
 from alignup.text.json_text import decode_json
 
 VERSION: Final = 1
@@ -175,10 +175,7 @@ class Lock:
 
     def is_valid(self) -> bool:
         """Return whether nobody else can have the lock, since the file has not been removed."""
-        try:
-            return os.path.samestat(os.fstat(self._descriptor), self._path.lstat())
-        except FileNotFoundError:
-            return False
+        return is_at(self._path, self._descriptor)
 
     def note(self, checksum: str) -> None:
         """Write down who has the lock, and the checksum of the guarded file."""
@@ -276,14 +273,10 @@ class Change:
         self.table = table
 
     def drop(self, lease_id: str) -> None:
-        """Remove a lease, if it is there."""
-        left = tuple(lease for lease in self.table.leases if lease.id != lease_id)
-        self.table = msgspec.structs.replace(self.table, leases=left)
-
-    def leave(self, waiter_id: str) -> None:
-        """Remove somebody from the queue, if they are in it."""
-        left = tuple(one for one in self.table.waiting if one.id != waiter_id)
-        self.table = msgspec.structs.replace(self.table, waiting=left)
+        """Remove a lease, or who waits for it, if it is there."""
+        leases = tuple(lease for lease in self.table.leases if lease.id != lease_id)
+        waiting = tuple(one for one in self.table.waiting if one.id != lease_id)
+        self.table = msgspec.structs.replace(self.table, leases=leases, waiting=waiting)
 
 
 class _Found(NamedTuple):

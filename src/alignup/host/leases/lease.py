@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, Self
 from alignup.errors import AllocationError
 from alignup.host.leases.evidence import evidence_file, evidence_of, show_evidence
 from alignup.host.leases.local_machine import HERE, Site, load_site
-from alignup.host.leases.request import DEFAULT_POLICY, LeaseRequest, Request, check_wait, make_request
-from alignup.host.leases.source import FileSource, open_source
+from alignup.host.leases.record import DEFAULT_POLICY, Request
+from alignup.host.leases.request import LeaseRequest, check_wait, make_request
+from alignup.host.leases.source import AgentSource, FileSource, open_source
 from alignup.host.processes.binding import Binding, bind, restore
 from alignup.host.processes.identity import identify
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from alignup.host.leases.agent_client import AgentSource
     from alignup.host.leases.agent_messages import Grant
     from alignup.machine.cpuset import CPUSet
     from alignup.machine.machine import Machine

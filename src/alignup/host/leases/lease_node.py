@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Final
 from msgspec import structs
 
 from alignup.errors import AllocationError, InputError, UnknownPodError
-from alignup.host.leases.record import STRICT_POLICIES, LeaseRecord, MemoryShare
-from alignup.host.leases.request import CLAIM, LeaseRequest, Request
+from alignup.host.leases.record import DEFAULT_POLICY, STRICT_POLICIES, LeaseRecord, MemoryShare, Request
+from alignup.host.leases.request import CLAIM, LeaseRequest
+from alignup.host.parts.part import Part, visible_variables
 from alignup.host.parts.usable import MemoryRule, take_near
+from alignup.host.processes.identity import ProcessIdentity
 from alignup.kubernetes.kubelet_config import KubeletConfig, ReservedMemory
 from alignup.kubernetes.pod import Container, NodeConstraints, Pod, PodClaim, QOSClass
 from alignup.kubernetes.policy_options import DEFAULT_MAXIMUM, CpuOptions, TopologyOptions
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from alignup.claims.read import Resources
-    from alignup.host.leases.agent_messages import KnownPart
     from alignup.host.leases.local_machine import Site
     from alignup.host.parts.part import Part
     from alignup.machine.device_inventory import Device
@@ -49,6 +50,8 @@ _LEASE: Final = "lease"
 _MEMORY: Final = "memory"
 # The bytes of memory that are reserved: a Static memory manager does not start without a reservation.
 _PAGE: Final = 4096
+# Bytes of a node up to which its memory is none to be given.
+_LITTLE: Final = 1 << 16
 # A node has a device provider only if it is made with some resource.
 _NO_RESOURCE: Final = "alignup.invalid/none"
 
@@ -65,10 +68,7 @@ class NearMemory:
 
     Args:
         machine: whose memory is given out.
-        rule: which nodes give some.
-
-    Raises:
-        InputError: the machine has no memory that may be given.
+        rule: which nodes give some; there is one at least.
     """
 
     __slots__ = ("_capacity", "_given", "_held", "_machine", "_rule")
@@ -77,8 +77,6 @@ class NearMemory:
 
     def __init__(self, machine: Machine, rule: MemoryRule) -> None:
         places = rule.open_nodes(machine)
-        if not places:
-            raise InputError.at("memory", "a machine with memory that this process may use", 0)
         self._machine, self._rule = machine, rule
         self._capacity = [
             node.memory_by_type[_MEMORY] if places >> position & 1 else 0
@@ -163,68 +161,55 @@ class NearMemory:
 
 
 class LeaseNode:
-    """A node, and what is held of it.
+    """The node of a machine, and what is held of it: at first nothing.
 
     Args:
-        site: the machine and its devices.
-        resources: the resources of devices that may be asked for.
-        has_memory: memory may be asked for.
+        site: the machine and its devices; plugins may report more of these later.
         version: the release of the kubelet whose managers decide.
 
     Raises:
-        InputError: memory may be asked for, and there is none.
+        InputError: memory is to come from nodes that the machine does not have.
     """
 
-    __slots__ = ("_inventory", "_memory", "_node", "_policies", "_site")
+    __slots__ = ("_memory", "_policies", "_site", "inventory", "node")
 
-    def __init__(
-        self, site: Site, resources: Iterable[str], *, has_memory: bool, version: KubeletVersion = NEWEST
-    ) -> None:
+    def __init__(self, site: Site, version: KubeletVersion = NEWEST) -> None:
         self._site = site
-        self._inventory: dict[str, Sequence[Device]] = {name: site.inventory[name] for name in resources}
-        sets = {name: sets for name, sets in site.preferred_sets.items() if name in self._inventory}
+        # The devices by resource, as they were reported last; this and the node are to be looked at by others.
+        self.inventory: dict[str, Sequence[Device]] = {**site.inventory, _NO_RESOURCE: ()}
+        has_memory = any(node.memory > _LITTLE for node in site.machine.numa_nodes)
+        has_memory = has_memory and bool(site.memory_rule.open_nodes(site.machine))
         self._memory = NearMemory(site.machine, site.memory_rule) if has_memory and not site.as_kubelet else None
         config = _config(site, version, has_memory=has_memory and site.as_kubelet)
         providers = [self._memory] if self._memory is not None else []
-        plugins = plugins_of(sets)
-        self._node = Node(site.placed, config, self._inventory, plugins, providers=providers, pair=site.pair)
+        plugins = plugins_of(site.preferred_sets)
+        self.node = Node(site.placed, config, self.inventory, plugins, providers=providers, pair=site.pair)
         if site.claims is not None:
             here = platform.node() if site.claims.by_node.get(platform.node()) else ""
-            self._node.know_claims(_for_leases(site.claims), name=here, dra_hints=True)
+            self.node.know_claims(_for_leases(site.claims), name=here, dra_hints=True)
         self._policies: dict[str, tuple[Policy, Scope]] = {}
-
-    @property
-    def node(self) -> Node:
-        """The node, to be looked at."""
-        return self._node
 
     @property
     def has_memory(self) -> bool:
         """Whether memory may be asked for."""
-        return self._memory is not None or self._node.memory is not None
-
-    @property
-    def inventory(self) -> Mapping[str, Sequence[Device]]:
-        """The devices by resource, as they were reported last."""
-        return self._inventory
+        return self._memory is not None or self.node.memory is not None
 
     def update(self, resource: str, devices: Sequence[Device], preference: Preference) -> None:
         """Replace the devices of a resource, and who is asked which of them go well together.
 
         Raises:
-            InputError: a device id comes twice, or the node was made without any resource.
+            InputError: a device id comes twice.
         """
-        if self._node.devices is None:
-            raise InputError("the node was made without any device resource")
-        self._node.devices.update(resource, devices, preference)
-        self._inventory[resource] = devices
+        assert self.node.devices is not None  # noqa: S101  # it was made with some resource
+        self.node.devices.update(resource, devices, preference)
+        self.inventory[resource] = devices
 
     @property
     def resources(self) -> set[str]:
         """The resources of which devices may be asked for, claims among them."""
-        known = self._node.claims
+        known = self.node.claims
         claims = (f"{CLAIM}{one.name}" for one in (known.resources.templates if known else ()))
-        return {*self._inventory, *claims} - {_NO_RESOURCE}
+        return {*self.inventory, *claims} - {_NO_RESOURCE}
 
     def adopt(self, lease: LeaseRecord) -> None:
         """Note what a lease holds that was decided elsewhere; devices of unknown resources are ignored.
@@ -232,8 +217,8 @@ class LeaseNode:
         Raises:
             AllocationError: another lease has some of it; nothing was noted.
         """
-        node, cpus, memory = self._node, int(lease.cpus), lease.memory_by_node
-        known = {name: ids for name, ids in lease.devices.items() if name in self._inventory}
+        node, cpus, memory = self.node, int(lease.cpus), lease.memory_by_node
+        known = {name: ids for name, ids in lease.devices.items() if name in self.inventory}
         claims = {name: ids for name, ids in lease.devices.items() if name.startswith(CLAIM)}
         try:
             if node.memory is not None and memory:
@@ -253,9 +238,9 @@ class LeaseNode:
     def release(self, lease_id: str) -> None:
         """Take back what a lease holds; nothing if it is not known."""
         try:
-            self._node.remove(lease_id)
+            self.node.remove(lease_id)
         except UnknownPodError:
-            for provider in self._node.manager.providers:
+            for provider in self.node.manager.providers:
                 provider.release(lease_id, _CONTAINER)
 
     def place(self, request: LeaseRequest, leases: Iterable[LeaseRecord] = ()) -> LeaseRecord:
@@ -299,13 +284,13 @@ class LeaseNode:
         Raises:
             AllocationError: too little is free; the lease holds nothing.
         """
-        if self._node.memory is not None:
-            return self._node.memory.shares(lease_id, _CONTAINER)
+        if self.node.memory is not None:
+            return self.node.memory.shares(lease_id, _CONTAINER)
         if self._memory is None or not wanted.memory:
             return {}
         machine = self._site.machine
         home = overlapping(machine.node_cpus, int(cpus)) or bit_set(map(machine.position, self._near(devices)))
-        affinity = self._node.manager.affinities(lease_id).get(_CONTAINER)
+        affinity = self.node.manager.affinities(lease_id).get(_CONTAINER)
         if not home and affinity is not None and affinity.affinity is not None:
             home = int(affinity.affinity)
         strict = wanted.policy in STRICT_POLICIES
@@ -324,7 +309,7 @@ class LeaseNode:
         """
         assert wanted.part is not None  # noqa: S101  # asked only then
         cpus = wanted.cpus * self._site.threads
-        parts = cut_machine(self._site, self._inventory, wanted.part.parts, cpus, dict(wanted.devices))
+        parts = cut_machine(self._site, self.inventory, wanted.part.parts, cpus, wanted.devices)
         return parts[wanted.part.rank]
 
     def _policy(self, name: str) -> tuple[Policy, Scope]:
@@ -332,7 +317,7 @@ class LeaseNode:
         found = self._policies.get(name)
         if found is None:
             machine = self._site.machine
-            options = self._node.config.topology_manager_policy_options
+            options = self.node.config.topology_manager_policy_options
             policy = make_policy(name, len(machine.numa_nodes), machine.distance_matrix, options)
             found = self._policies[name] = policy, make_scope("container", policy)
         return found
@@ -343,30 +328,10 @@ class LeaseNode:
         Raises:
             AllocationError: the node refuses.
         """
-        node = self._node
-        memory = ((_MEMORY, wanted.memory),) if wanted.memory else ()
-        devices = tuple(one for one in wanted.devices if one[0] in self._inventory)
-        claims = tuple(
-            PodClaim(f"{name.removeprefix(CLAIM)}/{number}", template=name.removeprefix(CLAIM))
-            for name, count in wanted.devices
-            if name.startswith(CLAIM)
-            for number in range(count)
-        )
-        cpus = wanted.cpus * self._site.threads
-        container = Container(_CONTAINER, exclusive_cpus=cpus, memory=memory, devices=devices)
-        pod = Pod(
-            uid=uid,
-            name=id_words(uid),
-            namespace=_LEASE,
-            containers=(container,),
-            qos=QOSClass.GUARANTEED,
-            exclusive_cpus=cpus,
-            memory=memory,
-            devices=devices,
-            constraints=NodeConstraints(claims=claims),
-        )
+        node = self.node
+        pod = self._pod(wanted, uid)
         with node.manager.lock:
-            restore = node.bindings() if memory else None
+            restore = node.bindings() if pod.memory else None
             refusal = node.manager.decide(pod, *self._policy(wanted.policy))
             if refusal is not None and restore is not None:
                 restore()
@@ -383,6 +348,30 @@ class LeaseNode:
             given[resource] = (*given.get(resource, ()), *ids)
         return own or CPUSet(), given
 
+    def _pod(self, wanted: Request, uid: str) -> Pod:
+        """Return what is asked for, as a pod of one container."""
+        memory = ((_MEMORY, wanted.memory),) if wanted.memory else ()
+        devices = tuple(one for one in wanted.devices.items() if one[0] in self.inventory)
+        claims = tuple(
+            PodClaim(f"{name.removeprefix(CLAIM)}/{number}", template=name.removeprefix(CLAIM))
+            for name, count in wanted.devices.items()
+            if name.startswith(CLAIM)
+            for number in range(count)
+        )
+        cpus = wanted.cpus * self._site.threads
+        container = Container(_CONTAINER, exclusive_cpus=cpus, memory=memory, devices=devices)
+        return Pod(
+            uid=uid,
+            name=id_words(uid),
+            namespace=_LEASE,
+            containers=(container,),
+            qos=QOSClass.GUARANTEED,
+            exclusive_cpus=cpus,
+            memory=memory,
+            devices=devices,
+            constraints=NodeConstraints(claims=claims),
+        )
+
     def _take_part(
         self, request: LeaseRequest, leases: Iterable[LeaseRecord], part: Part
     ) -> tuple[CPUSet, Mapping[str, tuple[str, ...]]]:
@@ -392,13 +381,12 @@ class LeaseNode:
             AllocationError: a lease does, or there is too little memory.
         """
         _check_part_free(part, leases)
-        node = self._node
+        node = self.node
         if node.memory is not None and request.wanted.memory:
             machine = self._site.machine
             mask = BitMask([machine.position(numa_id) for numa_id in part.numa_nodes])
-            container = Container(_CONTAINER, memory=((_MEMORY, request.wanted.memory),))
-            pod = Pod(uid=request.id, name=id_words(request.id), namespace=_LEASE, containers=(container,))
-            node.memory.allocate(pod, container, TopologyHint(mask, True))
+            pod = self._pod(request.wanted, request.id)
+            node.memory.allocate(pod, pod.containers[0], TopologyHint(mask, True))
         devices = dict(part.devices)
         self.adopt(LeaseRecord(request.id, request.name, request.holder, cpus=part.cpus, devices=devices))
         return part.cpus, devices
@@ -414,23 +402,16 @@ class LeaseNode:
 
     def _near(self, devices: Mapping[str, tuple[str, ...]]) -> set[int]:
         """Return the nodes that some devices are near to."""
-        known = self._node.claims
+        known = self.node.claims
         near: Mapping[str, tuple[int, ...] | None] = {}
         if known is not None:
             near = {str(one): nodes[:1] for one, nodes in known.near.items()}
         found: set[int] = set()
         for resource, ids in devices.items():
             is_claim = resource.startswith(CLAIM)
-            places = near if is_claim else {one.id: one.numa_nodes for one in self._inventory[resource]}
+            places = near if is_claim else {one.id: one.numa_nodes for one in self.inventory[resource]}
             found.update(*(places.get(identity) or () for identity in ids))
         return found
-
-
-def node_of(site: Site, version: KubeletVersion) -> LeaseNode:
-    """Return the node of a machine as it is while nobody holds anything; plugins may report more devices later."""
-    site = replace(site, inventory={**site.inventory, _NO_RESOURCE: ()})
-    has_memory = any(node.memory > 1 << 16 for node in site.machine.numa_nodes)
-    return LeaseNode(site, site.inventory, has_memory=has_memory, version=version)
 
 
 def _for_leases(known: Resources) -> Resources:
@@ -442,29 +423,23 @@ def _for_leases(known: Resources) -> Resources:
 
 def cut(
     site: Site, inventory: Mapping[str, Sequence[Device]], count: int, cpus_per_part: int, devices: Mapping[str, int]
-) -> tuple[KnownPart, ...]:
+) -> tuple[Part, ...]:
     """Return a machine, with devices, in equal parts.
 
     Raises:
         InputError: it cannot be cut so, or there is a GPU that CUDA has no number for.
     """
-    from alignup.host.leases.agent_messages import KnownPart  # noqa: PLC0415  # startup counts
-    from alignup.host.parts.part import visible_variables  # noqa: PLC0415  # as above
-
     threads = site.threads
     if threads > 1 and not cpus_per_part:
         cpus_per_part = site.placed.cpu_count // count // threads
     parts = cut_machine(site, inventory, count, cpus_per_part * threads, devices)
-    if threads > 1:
-        parts = tuple(replace(part, cpus=site.bound(part.cpus)) for part in parts)
-    cuda = [visible_variables(part.devices, inventory, site.machine) for part in parts]
     return tuple(
-        KnownPart(part.rank, part.cpus, part.numa_nodes, part.memory, dict(part.devices), variables)
-        for part, variables in zip(parts, cuda, strict=True)
+        replace(part, cpus=site.bound(part.cpus), visible=visible_variables(part.devices, inventory, site.machine))
+        for part in parts
     )
 
 
-def notes(site: Site, parts: Sequence[KnownPart]) -> Iterator[str]:
+def notes(site: Site, parts: Sequence[Part]) -> Iterator[str]:
     """Yield what may surprise the owners of parts, in a sentence each."""
     from alignup.host.parts.cut import shared_cores  # noqa: PLC0415  # startup counts
 
@@ -494,9 +469,7 @@ def cut_machine(
     Raises:
         InputError: it cannot be cut so.
     """
-    from alignup.host.leases.request import LeaseRequest, Request  # noqa: PLC0415  # startup counts
-    from alignup.host.parts.cut import parts_with, split_machine  # noqa: PLC0415  # as above
-    from alignup.host.processes.identity import ProcessIdentity  # noqa: PLC0415  # as above
+    from alignup.host.parts.cut import parts_with, split_machine  # noqa: PLC0415  # startup counts
 
     has_claims = any(name.startswith(CLAIM) for name in devices)
     options = site.cpu_options
@@ -520,9 +493,9 @@ def cut_machine(
         )
     threads = max(len(core.cpus) for node in site.machine.numa_nodes for core in node.cores)
     share = cpus or site.machine.cpu_count // count // threads * threads
-    wanted = Request(share, devices=tuple(sorted(devices.items())))
+    wanted = Request(cpus=share, devices=dict(sorted(devices.items())), policy=DEFAULT_POLICY)
     whole = replace(site, inventory=inventory, idle_siblings=False)
-    node = LeaseNode(whole, inventory.keys() & devices.keys(), has_memory=False)
+    node = LeaseNode(whole)
     made = []
     for rank in range(count):
         request = LeaseRequest(wanted, ProcessIdentity(0, 0, "", 0), command="", name="", id=f"part {rank}")
@@ -552,17 +525,11 @@ def _check_part_free(part: Part, leases: Iterable[LeaseRecord]) -> None:
 
 
 def _config(site: Site, version: KubeletVersion, *, has_memory: bool) -> KubeletConfig:
-    """Return the configuration of the node: close nodes are preferred where distances are known.
-
-    Raises:
-        InputError: memory may be asked for, and there is none.
-    """
+    """Return the configuration of the node: close nodes are preferred where distances are known."""
     machine = site.machine
     reserved: tuple[ReservedMemory, ...] = ()
     if has_memory:
         roomy = max(machine.numa_nodes, key=lambda node: node.memory)
-        if roomy.memory <= _PAGE:
-            raise InputError.at("memory", "a machine with memory that this process may use", roomy.memory)
         reserved = (ReservedMemory(roomy.id, ((_MEMORY, _PAGE),)),)
     wide = "max-allowable-numa-nodes" in release_of(version).topology_options
     return KubeletConfig(

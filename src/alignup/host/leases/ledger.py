@@ -13,12 +13,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from contextlib import suppress
+from itertools import chain, count
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from alignup.errors import AlignupError, AllocationError, InputError
-from alignup.host.leases.lease_node import LeaseNode, node_of
+from alignup.host.leases.lease_node import LeaseNode
 from alignup.host.leases.record import Entry, Freed, Given, Joined, LeaseRecord, LeaseTable, Left, Waiter, holders
 from alignup.host.leases.request import CLAIM, LeaseRequest, Question
 from alignup.host.leases.users import Limits, UserHoldings, Users
@@ -30,7 +31,7 @@ from alignup.records import replace
 from alignup.text.counting import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from alignup.host.device_plugins.answer import DeviceAnswer
     from alignup.host.leases.local_machine import Site
@@ -54,12 +55,14 @@ class Ledger:
         self._site = site
         self._version = version
         self._owner = owner
-        self._node = node_of(site, version)
-        self._leases: dict[str, LeaseRecord] = {}
+        # To be looked at by others, and changed here only; leases whose plugins have not agreed yet are among them.
+        self.node = LeaseNode(site, version)
+        self.leases: dict[str, LeaseRecord] = {}
         self._pending: set[str] = set()
         self.users = Users(limits, owner)
         self._queue = Queue()
-        self._entries: list[Entry] = []
+        # Called with each entry for the journal, as it happens.
+        self.record: Callable[[Entry], object] = lambda _entry: None
         self._with_preferences: set[str] = set()
         self._advice: Mapping[Question, tuple[str, ...] | str] = {}
         self._questions: list[Question] = []
@@ -69,29 +72,14 @@ class Ledger:
         self.closed = ""
 
     @property
-    def leases(self) -> Mapping[str, LeaseRecord]:
-        """The leases by id, including those whose plugins have not agreed yet."""
-        return self._leases
-
-    @property
-    def node(self) -> LeaseNode:
-        """The node that they are of, to be looked at."""
-        return self._node
-
-    @property
     def waiting(self) -> tuple[Waiter, ...]:
         """The queue, in order of arrival."""
         return tuple(self._queue)
 
     def table(self) -> LeaseTable:
         """Return the leases and the queue, as they are to be kept."""
-        kept = tuple(lease for lease in self._leases.values() if lease.id not in self._pending)
+        kept = tuple(lease for lease in self.leases.values() if lease.id not in self._pending)
         return LeaseTable(self._site.identity, kept, self.waiting)
-
-    def take_entries(self) -> list[Entry]:
-        """Return the journal entries since the last call."""
-        entries, self._entries = self._entries, []
-        return entries
 
     def restore(
         self, leases: Iterable[LeaseRecord], waiting: Iterable[Waiter] = (), *, are_new: bool = False
@@ -108,22 +96,21 @@ class Ledger:
         there = self._site.machine.cpus
         for lease in leases:
             for resource, ids in lease.devices.items():
-                known = self._node.inventory.get(resource, ())
+                known = self.node.inventory.get(resource, ())
                 if not (resource.startswith(CLAIM) or {one.id for one in known}.issuperset(ids)):
                     self.update(resource, self._with_unhealthy(resource, known, ids), has_preferences=False)
             missing = lease.cpus - CPUSet.from_int(there)
             if missing:
                 notices.append(f"lease {lease.name!r} has CPUs {missing}, which this machine lacks now")
             try:
-                self._node.adopt(lease)
+                self.node.adopt(lease)
             except AllocationError as error:
                 raise InputError(f"lease {lease.name!r} conflicts with another lease: {error}") from None
             self._note(lease)
             if are_new:
-                self._entries.append(Given(lease))
+                self.record(Given(lease))
         for waiter in waiting:
-            if self._queue.join(waiter):
-                self.users.join(self.users.owner_of(waiter), waiter.id, checks=False)
+            self._queue.join(waiter)
         return notices
 
     def update(self, resource: str, devices: Sequence[Device], *, has_preferences: bool) -> None:
@@ -134,9 +121,9 @@ class Ledger:
         Raises:
             InputError: a device id comes twice; nothing changed.
         """
-        held = (one for lease in self._leases.values() for one in lease.devices.get(resource, ()))
+        held = (one for lease in self.leases.values() for one in lease.devices.get(resource, ()))
         known = self._with_unhealthy(resource, devices, held)
-        self._node.update(resource, known, lambda *question: self._prefer(resource, *question))
+        self.node.update(resource, known, lambda *question: self._prefer(resource, *question))
         self._reports += 1
         if has_preferences:
             self._with_preferences.add(resource)
@@ -152,15 +139,15 @@ class Ledger:
             AllocationError: it cannot be had now; nothing has changed.
             InputError: it can never be had.
         """
-        known = self._leases.get(request.id)
+        known = self.leases.get(request.id)
         if known is not None:
             if self.users.owner_of(known) != request.uid:
                 raise InputError("the id of the lease is in use by another user")
             return known
         if self.closed:
             raise AllocationError(self.closed)
-        for resource, _ in request.wanted.devices:
-            offered = self._node.resources
+        for resource in request.wanted.devices:
+            offered = self.node.resources
             if resource not in offered:
                 there = ", ".join(sorted(offered)) or "none: no device plugin has registered"
                 raise InputError.at("the devices of this machine", f"a resource that it has ({there})", resource)
@@ -178,7 +165,7 @@ class Ledger:
 
     def keep(self, lease_id: str, answer: DeviceAnswer | None = None, cgroup: str = "") -> LeaseRecord:
         """Make a lease of what was set aside, with the answer of its device plugins and the cgroup of its command."""
-        lease = self._leases[lease_id]
+        lease = self.leases[lease_id]
         if lease_id not in self._pending:
             return lease
         if answer is not None or cgroup:
@@ -186,20 +173,20 @@ class Ledger:
             self._note(lease)
         self._pending.discard(lease_id)
         self.leave(lease_id)
-        self._entries.append(Given(lease))
+        self.record(Given(lease))
         return lease
 
     def free(self, lease_id: str) -> LeaseRecord | None:
         """Release and return a lease, or what was set aside; None if there is none of that id."""
-        lease = self._leases.pop(lease_id, None)
+        lease = self.leases.pop(lease_id, None)
         if lease is None:
             return None
-        self._node.release(lease_id)
+        self.node.release(lease_id)
         self.users.remove(self.users.owner_of(lease), lease)
         if lease_id in self._pending:
             self._pending.discard(lease_id)
         else:
-            self._entries.append(Freed(lease_id))
+            self.record(Freed(lease_id))
         return lease
 
     def join(self, request: LeaseRequest) -> None:
@@ -211,17 +198,17 @@ class Ledger:
         if request.id in self._queue:
             return
         self._check_possible(request)
-        self.users.join(request.uid, request.id)
         waiter = request.waiter()
+        self.users.check_waiting(request.uid, sum(self.users.owner_of(one) == request.uid for one in self._queue))
         self._queue.join(waiter)
-        self._entries.append(Joined(waiter))
+        self.record(Joined(waiter))
 
-    def leave(self, lease_id: str) -> None:
-        """Remove a request from the queue, if it is queued."""
-        waiter = self._queue.leave(lease_id)
-        if waiter is not None:
-            self.users.leave(self.users.owner_of(waiter), lease_id)
-            self._entries.append(Left(lease_id))
+    def leave(self, lease_id: str) -> bool:
+        """Remove a request from the queue; return whether it was queued."""
+        is_queued = self._queue.leave(lease_id)
+        if is_queued:
+            self.record(Left(lease_id))
+        return is_queued
 
     def heads(self) -> list[str]:
         """Return the ids of queued requests to try now, in order of arrival: the first ones, and some behind them."""
@@ -241,7 +228,7 @@ class Ledger:
             return own.leases[own.names[name]]
         if not self.users.is_admin(uid):
             return None
-        return next((lease for lease in self._leases.values() if lease.name == name), None)
+        return next((lease for lease in self.leases.values() if lease.name == name), None)
 
     def amounts(self) -> dict[tuple[str, str], tuple[int, int]]:
         """Return by NUMA node (its id) and resource how much is free, and how much is held.
@@ -250,7 +237,7 @@ class Ledger:
         them, as in `0+1`; one near none with the empty name.
         """
         machine, cpus, memory, devices = self._site.machine, CPUSet(), Counter[int](), Counter[str]()
-        for lease in self._leases.values():
+        for lease in self.leases.values():
             cpus |= lease.cpus
             for share in lease.memory:
                 memory[share.numa_node] += share.size
@@ -260,7 +247,7 @@ class Ledger:
             held = (there & int(cpus)).bit_count()
             found[str(node.id), "cpu"] = there.bit_count() - held, held
             found[str(node.id), "memory"] = node.memory - memory[node.id], memory[node.id]
-        for resource, listed in self._node.inventory.items():
+        for resource, listed in self.node.inventory.items():
             for device in listed:
                 near = "+".join(map(str, device.numa_nodes or ()))
                 is_held = devices[f"{resource}\0{device.id}"]
@@ -271,8 +258,8 @@ class Ledger:
 
     def _now(self) -> Snapshot:
         """Return what decides who may pass whom."""
-        site = self._site_with(self._node.inventory)
-        return Snapshot(site, self._version, self._leases, self.users, self._reports)
+        site = self._site_with(self.node.inventory)
+        return Snapshot(site, self._version, self.leases, self.users, self._reports)
 
     def _site_with(self, inventory: Mapping[str, Sequence[Device]]) -> Site:
         """Return the machine with other devices, whose plugins are not asked."""
@@ -280,33 +267,33 @@ class Ledger:
 
     def _site_of_all(self, machine: Machine) -> Site:
         """Return a machine with the devices of now, as if all of them were well."""
-        well = {name: [replace(one, healthy=True) for one in some] for name, some in self._node.inventory.items()}
+        well = {name: [replace(one, healthy=True) for one in some] for name, some in self.node.inventory.items()}
         return replace(self._site_with(well), machine=machine)
 
     def _with_unhealthy(self, resource: str, devices: Sequence[Device], held: Iterable[str]) -> tuple[Device, ...]:
         """Return devices and, as unhealthy ones near the NUMA nodes that are known, those held that are not listed."""
         missing = set(held) - {device.id for device in devices}
-        near = {device.id: device.numa_nodes for device in self._node.inventory.get(resource, ()) if missing}
+        near = {device.id: device.numa_nodes for device in self.node.inventory.get(resource, ()) if missing}
         return (*devices, *(Device(one, near.get(one), healthy=False) for one in sorted(missing)))
 
     def _place(self, request: LeaseRequest, name: str) -> LeaseRecord | Question:
         """Set aside what the node decides on."""
         wanted = request.wanted
-        if wanted.memory and not self._node.has_memory:
+        if wanted.memory and not self.node.has_memory:
             raise InputError.at("memory", "a machine with memory that this process may use", wanted.memory)
         self._advice, self._questions = request.advice, []
         try:
-            lease = self._node.place(request, self._leases.values() if wanted.part else ())
+            lease = self.node.place(request, self.leases.values() if wanted.part else ())
         except AllocationError as error:
             if self._questions:
                 return self._questions[0]
             detail = f"{self._named(error.detail, request.uid)}{self._held_now(request.uid)}{self._limit(request)}"
             raise AllocationError(detail, error.reason) from None
         if self._questions:
-            self._node.release(lease.id)
+            self.node.release(lease.id)
             return self._questions[0]
         if excess := self.users.excess(request.uid, lease):
-            self._node.release(lease.id)
+            self.node.release(lease.id)
             raise AllocationError(excess)
         # None stands for the owner of the ledger, as in a file, which has one user
         lease = msgspec.structs.replace(lease, name=name, uid=None if request.uid == self._owner else request.uid)
@@ -316,7 +303,7 @@ class Ledger:
 
     def _note(self, lease: LeaseRecord) -> None:
         """Record a lease, or one that has changed."""
-        self._leases[lease.id] = lease
+        self.leases[lease.id] = lease
         self.users.add(self.users.owner_of(lease), lease)
 
     def _may_pass(self, lease: LeaseRecord, ahead: Iterable[Waiter]) -> bool:
@@ -353,7 +340,7 @@ class Ledger:
             AllocationError: it is so.
         """
         try:
-            lease = node_of(self._site_of_all(self._site.machine), self._version).place(request)
+            lease = LeaseNode(self._site_of_all(self._site.machine), self._version).place(request)
         except AllocationError as error:
             raise AllocationError(f"{error.detail}{self._limit(request)}", error.reason) from None
         if excess := self.users.excess(request.uid, lease, alone=True):
@@ -373,18 +360,18 @@ class Ledger:
         if whole is None:
             return ""
         with suppress(AlignupError):
-            node_of(self._site_of_all(whole), self._version).place(request)
+            LeaseNode(self._site_of_all(whole), self._version).place(request)
             return f"; {self._site.limit}"
         return ""
 
     def _held_now(self, uid: int) -> str:
         """Return words about who holds something: a user's own leases by name, those of others by number."""
-        if not self._leases:
+        if not self.leases:
             return ""
         if self.users.is_admin(uid):
-            return f"; held now: {holders(tuple(self._leases.values()))}"
+            return f"; held now: {holders(tuple(self.leases.values()))}"
         own = self.users.of(uid).leases
-        others = len(self._leases) - len(own)
+        others = len(self.leases) - len(own)
         words = [holders(tuple(own.values()))] if own else []
         words += [f"{counted(others, 'lease')} of other users"] if others else []
         return f"; held now: {', '.join(words)}"
@@ -393,7 +380,7 @@ class Ledger:
         """Return a sentence of the node with names for the ids of leases, or with the user for those of others."""
 
         def name(found: re.Match[str]) -> str:
-            lease = self._leases.get(found[1])
+            lease = self.leases.get(found[1])
             if lease is None:
                 return found[0]
             of = self.users.owner_of(lease)
@@ -414,8 +401,5 @@ def _free_name(held: UserHoldings, wanted: str, made_up: str) -> str:
             other = held.leases[names[wanted]]
             raise AllocationError(f"the name {wanted!r} is in use by process {other.process.pid}")
         return wanted
-    name, number = made_up, 1
-    while name in names:
-        number += 1
-        name = f"{made_up}-{number}"
-    return name
+    free = chain([made_up], (f"{made_up}-{number}" for number in count(2)))
+    return next(name for name in free if name not in names)

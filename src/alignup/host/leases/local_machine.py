@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from alignup.errors import InputError
+from alignup.host.leases.agent_messages import Grant
 from alignup.host.leases.record import LeaseRecord, MachineIdentity
 from alignup.host.leases.request import CLAIM
+from alignup.host.parts.part import visible_variables
 from alignup.host.parts.usable import MemoryRule, equal_cores, reachable, usable
 from alignup.host.processes.identity import host_identity
 from alignup.kubernetes.policy_options import CpuOptions
@@ -24,6 +26,7 @@ from alignup.text.counting import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from alignup.claims.read import Resources
     from alignup.machine.device_inventory import Device, LoadedMachine
@@ -88,9 +91,20 @@ class Site(Record):
         cores = (core for node in self.placed.numa_nodes for core in node.cores)
         return max(len(core.cpus) for core in cores) if self.idle_siblings else 1
 
-    def shown(self, lease: LeaseRecord) -> LeaseRecord:
-        """Return a lease as its holder is told of it: with the CPUs that work is to run on."""
-        return lease if self.threads == 1 else msgspec.structs.replace(lease, cpus=self.bound(lease.cpus))
+    def grant(self, lease: LeaseRecord, inventory: Mapping[str, Sequence[Device]], state: Path) -> Grant:
+        """Return what the holder of a lease is told: the CPUs are those that work is to run on.
+
+        Args:
+            lease: the lease.
+            inventory: the devices of now.
+            state: the file of leases.
+
+        Raises:
+            InputError: there is a GPU that CUDA has no number for.
+        """
+        cuda = visible_variables(lease.devices, inventory, self.machine) if lease.devices else {}
+        told = msgspec.structs.replace(lease, cpus=self.bound(lease.cpus))
+        return Grant(told, self.identity, str(state), self.memory_nodes(lease), self.is_here, cuda)
 
     def bound(self, cpus: CPUSet) -> CPUSet:
         """Return those of some CPUs that work is to run on."""

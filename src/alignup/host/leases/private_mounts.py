@@ -20,6 +20,7 @@ from typing import Final
 
 from alignup.errors import InputError
 from alignup.host.device_plugins.answer import DeviceAnswer, DeviceNode, Mount
+from alignup.host.processes.identity import opened
 
 _CLONE_NEWNS: Final = 0x20000
 _MS_NOSUID: Final = 2
@@ -40,7 +41,7 @@ _CAP_SYS_ADMIN: Final = 21
 _ACCESS: Final = {"r": os.R_OK, "w": os.W_OK}
 
 
-def needed_mounts(answer: DeviceAnswer | None) -> tuple[Mount, ...]:
+def needed_mounts(answer: DeviceAnswer) -> tuple[Mount, ...]:
     """Return the mounts that a process of the host needs to see what plugins answered: none for what it sees anyway.
 
     Device files are mounts too. Those above others come first.
@@ -48,8 +49,6 @@ def needed_mounts(answer: DeviceAnswer | None) -> tuple[Mount, ...]:
     Raises:
         InputError: there is nothing at a path on the host.
     """
-    if answer is None:
-        return ()
     listed = [*answer.mounts, *(Mount(device.container_path, device.host_path) for device in answer.devices)]
     needed = []
     for mount in listed:
@@ -61,14 +60,14 @@ def needed_mounts(answer: DeviceAnswer | None) -> tuple[Mount, ...]:
     return tuple(sorted(needed, key=lambda mount: mount.container_path.count("/")))
 
 
-def closed_devices(answer: DeviceAnswer | None) -> list[DeviceNode]:
+def closed_devices(answer: DeviceAnswer) -> list[DeviceNode]:
     """Return the device files that this user may not open as the plugin says, by their own permissions.
 
     A runtime would open them to a container. No mount can, nor can one take from a process what it may do otherwise.
     """
     return [
         device
-        for device in (() if answer is None else answer.devices)
+        for device in answer.devices
         if not os.access(device.host_path, sum(_ACCESS.get(letter, 0) for letter in set(device.permissions)))
     ]
 
@@ -143,8 +142,7 @@ def _make_target(mount: Mount, covers: list[str]) -> None:
 def _cover(folder: str) -> None:
     """Cover a folder by one in memory that shows what is in it."""
     found = os.stat(folder)  # noqa: PTH116  # as above
-    covered = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with opened(folder, os.O_PATH | os.O_DIRECTORY) as covered:
         options = f"mode={stat.S_IMODE(found.st_mode):o},uid={found.st_uid},gid={found.st_gid}"
         _mount("tmpfs", folder, "tmpfs", _MS_NOSUID, options)
         for name in os.listdir(f"/proc/self/fd/{covered}"):  # noqa: PTH208  # names are wanted
@@ -156,8 +154,6 @@ def _cover(folder: str) -> None:
             with suppress(FileNotFoundError):
                 _make_like(below, shown)
                 _mount(below, shown, "", _MS_BIND | _MS_REC)
-    finally:
-        os.close(covered)
 
 
 def _make_like(source: str, target: str) -> None:

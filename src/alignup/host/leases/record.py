@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -15,11 +15,41 @@ from alignup.text.counting import some_of
 
 _T = TypeVar("_T")
 _SHOWN: Final = 4
+# Somebody who starts a command wants it to run: it is refused only if there is too little left.
+DEFAULT_POLICY: Final = "best-effort"
 STRICT_POLICIES: Final = frozenset({"restricted", "single-numa-node"})
 # Bytes: more than any machine can address.
 _LARGEST: Final = 1 << 60
 _MOST_CPUS: Final = 1 << 20
 _MOST_NODES: Final = 1 << 16
+
+
+class PartOf(NamedTuple):
+    """One of the equal parts that `alignup split` cuts a machine into, counted from 0."""
+
+    rank: int
+    parts: int
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A request for CPUs, memory and devices. All amounts are of the one process that asks.
+
+    Attributes:
+        cpus: whole CPUs of its own; 0: none of its own, or with a part, what the part has.
+        memory: bytes; 0: no memory is set aside.
+        devices: counts above 0, by resource in alphabetical order.
+        policy: empty: `best-effort`.
+        name: empty: one is made up.
+        kubelet_version: the release whose managers are to decide, such as `1.33`; empty: whoever decides says which.
+    """
+
+    cpus: int = 0
+    memory: int = 0
+    devices: dict[str, int] = msgspec.field(default_factory=dict)
+    policy: str = ""
+    name: str = ""
+    part: PartOf | None = None
+    kubelet_version: str = ""
 
 
 class MemoryShare(msgspec.Struct, frozen=True, rename="camel"):
@@ -100,16 +130,14 @@ class MachineIdentity(msgspec.Struct, frozen=True, rename="camel"):
     description: str
 
 
-class Waiter(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A process that waits for a lease. Earlier releases wrote the first three fields only.
+class Waiter(Request, frozen=True, rename="camel", omit_defaults=True):
+    """A process that waits for a lease, with what it asks for. Earlier releases wrote the first three fields only.
 
     Attributes:
         id: unique for ever; the lease will have it.
         kinds: the kinds of things that it asks for: `cpu`, `memory`, resources of devices.
         uid: the user who asks; None: the one whose file it is in.
-        memory: bytes.
         policy: empty: what is asked for is not known.
-        part: (rank, parts)
         since: seconds since 1970; 0: not known.
         ancestors: (pid, start time) of the process and of those above it: their leases do not end while it waits.
     """
@@ -117,14 +145,8 @@ class Waiter(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     id: str
     process: ProcessIdentity
     kinds: tuple[str, ...] = ()
-    name: str = ""
     command: str = ""
     uid: int | None = None
-    cpus: int = 0
-    memory: int = 0
-    devices: dict[str, int] = msgspec.field(default_factory=dict)
-    policy: str = ""
-    part: tuple[int, int] | None = None
     since: int = 0
     ancestors: tuple[tuple[int, int], ...] = ()
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 import os
 import re
 import time
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import structs
 
 from alignup.errors import InputError
 from alignup.host.launchers import local_rank
-from alignup.host.leases.record import LeaseRecord, MachineIdentity, Waiter
+from alignup.host.leases.record import DEFAULT_POLICY, LeaseRecord, MachineIdentity, PartOf, Request, Waiter
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.kubernetes.quantity import parse_quantity, whole_units
 from alignup.kubernetes.versions import KubeletVersion, parse_version
@@ -24,9 +26,6 @@ if TYPE_CHECKING:
 
     from alignup.host.processes.identity import ProcessIdentity
 
-# Somebody who starts a command wants it to run: it is refused only if there is too little left.
-DEFAULT_POLICY: Final = "best-effort"
-
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 _DEVICE: Final = re.compile(r"(?P<resource>[A-Za-z0-9][A-Za-z0-9._/-]*)=(?P<count>[0-9]{1,9})")
 _PART: Final = re.compile(r"(?P<rank>[0-9]{1,6})/(?P<parts>[0-9]{1,6})")
@@ -35,33 +34,6 @@ CLAIM: Final = "resourceclaim/"
 _CPUS_AT_MOST: Final = 1 << 20
 _DEVICES_AT_MOST: Final = 1_000_000_000
 _PARTS_AT_MOST: Final = 999_999
-
-
-class PartOf(NamedTuple):
-    """One of the equal parts that `alignup split` cuts a machine into, counted from 0."""
-
-    rank: int
-    parts: int
-
-
-class Request(Record):
-    """A request for CPUs, memory and devices. All amounts are of the one process that asks.
-
-    Attributes:
-        cpus: whole CPUs of its own; 0: none of its own, or with a part, what the part has.
-        memory: bytes; 0: no memory is set aside.
-        devices: (resource, count), by resource; counts above 0.
-        name: empty: one is made up.
-        kubelet_version: the release whose managers are to decide; None: whoever decides says which.
-    """
-
-    cpus: int = 0
-    memory: int = 0
-    devices: tuple[tuple[str, int], ...] = ()
-    policy: str = DEFAULT_POLICY
-    name: str = ""
-    part: PartOf | None = None
-    kubelet_version: KubeletVersion | None = None
 
 
 class Question(Record):
@@ -104,33 +76,19 @@ class LeaseRequest(Record):
     def waiter(self) -> Waiter:
         """Return its place in the queue."""
         wanted = self.wanted
-        kinds = [resource for resource, _ in wanted.devices]
+        kinds = list(wanted.devices)
         kinds += ["cpu"] if wanted.cpus or wanted.part else []
         kinds += ["memory"] if wanted.memory else []
-        return Waiter(
-            self.id,
-            self.holder,
-            tuple(kinds),
-            name=wanted.name or self.name,
-            command=self.command,
-            uid=self.uid,
-            cpus=wanted.cpus,
-            memory=wanted.memory,
-            devices=dict(wanted.devices),
-            policy=wanted.policy,
-            part=wanted.part,
-            since=int(time.time()),
-            ancestors=self.ancestors,
-        )
+        asked: dict[str, Any] = structs.asdict(wanted) | {"name": wanted.name or self.name}
+        since = int(time.time())
+        return Waiter(self.id, self.holder, tuple(kinds), self.command, self.uid, since, self.ancestors, **asked)
 
 
 def request_of(waiter: Waiter) -> LeaseRequest | None:
     """Return the request of a waiter, to be tried; None: not known, since an earlier release wrote it."""
     if not waiter.policy:
         return None
-    part = None if waiter.part is None else PartOf(*waiter.part)
-    wanted = Request(waiter.cpus, waiter.memory, tuple(sorted(waiter.devices.items())), waiter.policy, part=part)
-    return LeaseRequest(wanted, waiter.process, command="", name=waiter.name, id=f"trial {waiter.id}")
+    return LeaseRequest(waiter, waiter.process, command="", name=waiter.name, id=f"trial {waiter.id}")
 
 
 def make_request(
@@ -174,9 +132,15 @@ def make_request(
         if not isinstance(count, int) or not 0 <= count <= _DEVICES_AT_MOST:
             place = f"--device {resource}" if prefix else f"devices[{resource!r}]"
             raise InputError.at(place, "a number of devices", count)
-    counts = tuple(sorted((resource, count) for resource, count in wanted.items() if count))
-    release = parse_version(kubelet_version, "kubelet_version") if kubelet_version else None
-    return Request(cpus, parse_memory(memory, f"{prefix}memory"), counts, policy, name, part, release)
+    return Request(
+        cpus=cpus,
+        memory=parse_memory(memory, f"{prefix}memory"),
+        devices={resource: count for resource, count in sorted(wanted.items()) if count},
+        policy=policy,
+        name=name,
+        part=part,
+        kubelet_version=str(parse_version(kubelet_version, "kubelet_version")) if kubelet_version else "",
+    )
 
 
 def check_name(name: str, where: str) -> None:

@@ -1,31 +1,40 @@
 """Gives leases from wherever they are kept: from the agent of this machine where there is one, else from a file.
 
 A file is a ledger (`ledger` beside this module) that is loaded, asked and stored under a lock, so that both give the
-same and say the same. Where an agent keeps the leases, nothing is ever given beside it, whether it runs or not.
+same and say the same. Where an agent keeps the leases, nothing is ever given beside it, whether it runs or not: while
+it is started again, its clients ask again and again; the same request gets the same lease. The agent's side is
+`alignup.host.agent.server`.
 """
 
 from __future__ import annotations
 
+import math
 import os
+import socket
+import struct
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from alignup.errors import AlignupError, AllocationError, InputError, errors_at
-from alignup.host.leases.agent_messages import AGENT_VARIABLE, Grant, KnownLease, KnownPart, Leases
+import msgspec
+
+from alignup.errors import AlignupError, AllocationError, InputError, errors_at, system_reason
+from alignup.host.leases import agent_messages as messages
 from alignup.host.leases.evidence import check_release, lease_liveness, living
 from alignup.host.leases.file import AgentOwnsError, LeaseFile, check_machine
-from alignup.host.leases.request import CLAIM
+from alignup.host.leases.record import LeaseRecord, Request, check_amounts
+from alignup.host.leases.request import CLAIM, LeaseRequest
+from alignup.host.parts.part import Part
+from alignup.host.processes.identity import ancestors
+from alignup.host.trusted_files import check_path, check_trusted, peer
 from alignup.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from alignup.host.leases.agent_client import AgentSource
     from alignup.host.leases.local_machine import Site
-    from alignup.host.leases.record import LeaseRecord
-    from alignup.host.leases.request import LeaseRequest, Request
 
 _STATE_VARIABLE: Final = "ALIGNUP_STATE"
 # Where the agent of all users serves: who names no file of leases asks it, as soon as it is there.
@@ -34,6 +43,221 @@ SYSTEM_SOCKET: Final = Path("/run/alignup/agent.sock")
 _LOOK: Final = 0.05
 # Seconds between tries without a change: the end of a process that was killed changes no file.
 _TRY: Final = 1.0
+# Seconds for the agent to be there again; starting takes less than one.
+_PATIENCE: Final = 5.0
+_PAUSE: Final = 0.05
+# Seconds for the answer to an ask, beyond those that it is willing to wait: device plugins may take some.
+_ANSWER: Final = 120.0
+# Seconds after which somebody at a terminal hears what is waited for.
+_SILENCE: Final = 2.0
+_NAME_IT: Final = f"to ask it all the same, name its socket in {messages.AGENT_VARIABLE}"
+# Seconds; a socket knows no longer time than some centuries.
+_LONGEST: Final = 1e8
+# Seconds and microseconds.
+_TIME: Final = struct.Struct("@ll")
+_R = TypeVar("_R", bound="messages.Reply")
+
+
+class AgentSource:
+    """The leases that an agent keeps.
+
+    Args:
+        path: its socket.
+        tell: called with a sentence if it is not there at once.
+        patience: seconds to wait at least for an agent that is not there, and for answers that nothing but the agent
+            takes time for; a request that would wait longer for a lease waits as long for the agent.
+        is_named: the caller named this socket, and so believes whoever serves it; any other must be served by root or
+            by this user, at a path where nobody else can put one.
+    """
+
+    def __init__(
+        self, path: Path, tell: Callable[[str], None], patience: float = _PATIENCE, *, is_named: bool = False
+    ) -> None:
+        self._path = path
+        self._is_named = is_named
+        # The user who served the last exchange.
+        self._server = os.geteuid()
+        self._tell = tell
+        self._patience = patience
+        self._has_said = False
+
+    def prepare(self, wanted: Request, *, binds: bool) -> None:
+        """See `FileSource`; what the agent does about a request it does when it is asked."""
+
+    def acquire(self, request: LeaseRequest, wait: float | None = None) -> messages.Grant:
+        """See `FileSource`."""
+        endless = wait is not None and math.isinf(wait)
+        who = (request.id, request.holder, request.command, request.name, request.keeper)
+        ask = messages.Ask(*who, wait=-1.0 if endless else wait or 0.0, **msgspec.structs.asdict(request.wanted))
+        patience = math.inf if endless else wait or 0.0
+        found = self._ask(ask, messages.Grant, None if endless else patience + _ANSWER, patience)
+        check_amounts([found.lease], str(self._path), found.memory_nodes)
+        if request.show is not None:
+            request.show(found.lease, found.machine, Path(found.state))
+        is_own = self._server == os.geteuid()
+        return msgspec.structs.replace(
+            found, agent=str(self._path), is_own=is_own, is_trusted=is_own or self._server == 0
+        )
+
+    def give_back(self, lease: LeaseRecord) -> None:
+        """See `FileSource`."""
+        self._ask(messages.GiveBack(lease.id), messages.Done, self._patience)
+
+    def overview(self) -> messages.Leases:
+        """Return all leases, and the queue; of other users what they hold and ask for, but not who they are."""
+        return self._ask(messages.List(), messages.Leases, self._patience)
+
+    def release(self, name: str, *, force: bool) -> messages.KnownLease:
+        """See `FileSource`."""
+        try:
+            name.encode()
+        except UnicodeEncodeError:  # no lease has such a name
+            raise AllocationError(f"no lease has the name {name!r}: see `alignup ps`") from None
+        lease = self._ask(messages.Release(name, force), messages.Done, self._patience).lease
+        if lease is None:
+            raise InputError("the agent did not say which lease was released")
+        return messages.KnownLease(lease, lease_liveness(lease).value)
+
+    def parts(self, count: int, cpus_per_part: int, devices: Mapping[str, int]) -> tuple[Part, ...]:
+        """See `FileSource`."""
+        found = self._ask(messages.Cut(count, cpus_per_part, dict(devices)), messages.Parts, self._patience).parts
+        return tuple(
+            Part(one.rank, one.cpus, one.numa_nodes, one.memory, one.devices, count, one.cuda) for one in found
+        )
+
+    def _ask(self, request: messages.AnyRequest, kind: type[_R], limit: float | None, patience: float = 0.0) -> _R:
+        """Return the agent's reply of a kind.
+
+        Raises:
+            AllocationError: it refuses.
+            InputError: it is not there, does not answer, or says that the request cannot be.
+        """
+        reply = self._exchange(request, limit, max(patience, self._patience))
+        if isinstance(reply, messages.Refused):
+            raise AllocationError(reply.detail, reply.reason or "UnexpectedAdmissionError")
+        if isinstance(reply, messages.Failed):
+            raise InputError(reply.detail)
+        if not isinstance(reply, kind):
+            raise InputError(
+                f"the agent at {self._path} answered with {type(reply).__name__}, which does not fit the request"
+            )
+        return reply
+
+    def _exchange(self, request: messages.AnyRequest, limit: float | None, patience: float) -> messages.Reply:
+        """Send a request, again if the agent is started again meanwhile, and return the reply.
+
+        Raises:
+            InputError: there is none.
+        """
+        check_path(self._path, "the socket of the agent")
+        if not self._is_named:
+            check_trusted(self._path, "the agent's socket", f"; {_NAME_IT}")
+        end = math.inf if limit is None else time.monotonic() + limit
+        missing_since: float | None = None
+        while True:
+            try:
+                return self._exchange_once(request, end)
+            except (FileNotFoundError, ConnectionError, BlockingIOError):  # the last if too many others wait for it
+                now = time.monotonic()
+                if missing_since is None:
+                    missing_since = now
+                    self._tell(f"waiting for the agent at {self._path}, which does not answer")
+                if now - missing_since > patience or now > end:
+                    raise self._missing("does not answer") from None
+            except TimeoutError:
+                late = "does not answer" if missing_since is not None else f"did not answer within {limit or 0:g} s"
+                raise self._missing(late) from None
+            except OSError as error:
+                raise InputError(f"cannot ask the agent: {system_reason(error)} at {self._path}") from None
+            time.sleep(_PAUSE)
+
+    def _exchange_once(self, request: messages.AnyRequest, end: float) -> messages.Reply:
+        """Send a request and return the reply.
+
+        Raises:
+            OSError: the agent is not there, or has gone, or the time is over.
+        """
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            self._send(connection, messages.frame(request), end)
+            self._say_if_silent(connection, end)
+            length = messages.length_of(_received(connection, messages.HEADER, end), messages.LARGEST_REPLY)
+            return messages.decode_reply(_received(connection, length, end))
+
+    def _send(self, connection: socket.socket, message: bytes, end: float) -> None:
+        """Connect and send a message, which an agent that runs takes at once.
+
+        Raises:
+            InputError: it is not taken, or a user who is neither root nor this one serves a socket that nobody named.
+            OSError: the agent is not there, or the time is over.
+        """
+        soon = time.monotonic() + self._patience
+        try:
+            left = _limit(connection, min(end, soon))
+            # whoever finds many others before him waits in line with them, as only a call that blocks does
+            connection.settimeout(None)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIME.pack(int(left), int(left % 1 * 1e6)))
+            connection.connect(str(self._path))
+            _limit(connection, min(end, soon))
+            _, self._server = peer(connection)
+            if not self._is_named and self._server not in {0, os.geteuid()}:
+                trouble = f"the agent at {self._path} is not trusted: user {self._server} serves it; {_NAME_IT}"
+                raise InputError(trouble)
+            connection.sendall(message)
+        except TimeoutError:
+            if soon > end:
+                raise
+            raise self._missing(f"took no request within {self._patience:g} s") from None
+
+    def _say_if_silent(self, connection: socket.socket, end: float) -> None:
+        """Say at a terminal what is waited for if no answer comes soon.
+
+        Raises:
+            OSError: the agent has gone.
+        """
+        soon = time.monotonic() + _SILENCE
+        if self._has_said or soon >= end or sys.stderr is None or not sys.stderr.isatty():
+            return
+        try:
+            _limit(connection, soon)
+            connection.recv(1, socket.MSG_PEEK)
+        except TimeoutError:
+            self._has_said = True
+            self._tell(f"waiting for the agent at {self._path} to answer")
+
+    def _missing(self, what: str) -> InputError:
+        return InputError(
+            f"the agent that keeps the leases of this machine {what} at {self._path}: start it again, or take the "
+            "leases back with `alignup agent --hand-back --state FILE`, the file that it was started with"
+        )
+
+
+def _received(connection: socket.socket, count: int, end: float) -> bytes:
+    """Return so many bytes.
+
+    Raises:
+        OSError: the other end is gone, or the time is over.
+    """
+    data = bytearray()
+    while len(data) < count:
+        _limit(connection, end)
+        part = connection.recv(min(count - len(data), 1 << 20))
+        if not part:
+            raise ConnectionResetError
+        data += part
+    return bytes(data)
+
+
+def _limit(connection: socket.socket, end: float) -> float:
+    """Let the next call on a connection fail at a time; return how many seconds are left.
+
+    Raises:
+        TimeoutError: it is over.
+    """
+    left = end - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    connection.settimeout(None if left > _LONGEST else left)
+    return min(left, _LONGEST)
 
 
 class FileSource:
@@ -57,11 +281,11 @@ class FileSource:
         Raises:
             InputError: the request is invalid, or processes are to be bound to another machine than that at hand.
         """
-        self._site = self._load_site([resource for resource, _ in wanted.devices])
+        self._site = self._load_site(list(wanted.devices))
         if binds and not self._site.is_here:
             raise InputError("processes can be bound to this machine only: --machine needs --no-bind")
 
-    def acquire(self, request: LeaseRequest, wait: float | None = None) -> Grant:
+    def acquire(self, request: LeaseRequest, wait: float | None = None) -> messages.Grant:
         """Return what is requested; it is on record when this returns.
 
         Args:
@@ -72,20 +296,16 @@ class FileSource:
             AllocationError: it cannot be had now, or not within that time.
             InputError: whoever keeps leases cannot be used, or the request is invalid.
         """
-        from alignup.host.parts.part import visible_variables  # noqa: PLC0415  # startup counts
-
-        site = self._site or self._load_site([resource for resource, _ in request.wanted.devices])
+        site = self._site or self._load_site(list(request.wanted.devices))
         try:
             lease = self._attempt(site, request) if wait is None else self._waited_for(site, request, wait)
         except AgentOwnsError as error:
             return self._agent(error).acquire(request, wait)
         try:
-            cuda = visible_variables(lease.devices, site.inventory, site.machine)
+            return site.grant(lease, site.inventory, self._file.path)
         except InputError:
-            self._drop(lease)
+            self._drop(lease.id)
             raise
-        nodes = site.memory_nodes(lease)
-        return Grant(site.shown(lease), site.identity, str(self._file.path), nodes, site.is_here, cuda)
 
     def _waited_for(self, site: Site, request: LeaseRequest, wait: float) -> LeaseRecord:
         """Return the lease of a request when it can be had; it is in the file when this returns.
@@ -94,8 +314,6 @@ class FileSource:
             AgentOwnsError: as `_attempt`.
             AllocationError: it cannot be had within `wait` seconds, or not at all.
         """
-        from alignup.host.processes.identity import ancestors  # noqa: PLC0415  # startup counts
-
         request = replace(request, ancestors=ancestors(request.holder.pid))
         path, deadline = self._file.path, time.monotonic() + wait
         try:
@@ -110,8 +328,8 @@ class FileSource:
                 while _stamp(path) == stamp and (left := look_again - time.monotonic()) > 0:
                     time.sleep(min(left, _LOOK))
         except BaseException:
-            with suppress(AlignupError), self._file.change() as change:
-                change.leave(request.id)
+            with suppress(AlignupError):
+                self._drop(request.id)
             raise
 
     def _attempt(self, site: Site, request: LeaseRequest, *, queues: bool = False) -> LeaseRecord:
@@ -124,11 +342,12 @@ class FileSource:
         """
         from alignup.host.leases.ledger import Ledger  # noqa: PLC0415  # startup counts
         from alignup.host.leases.users import Limits  # noqa: PLC0415  # as above
-        from alignup.kubernetes.versions import NEWEST  # noqa: PLC0415  # as above
+        from alignup.kubernetes.versions import NEWEST, parse_version  # noqa: PLC0415  # as above
 
         file, wanted = self._file, request.wanted
         # before the lock, which others wait for; a user has no limits on the own machine
-        ledger = Ledger(site, Limits(leases=None, waiting=None), request.uid, wanted.kubelet_version or NEWEST)
+        version = parse_version(wanted.kubelet_version, "kubelet_version") if wanted.kubelet_version else NEWEST
+        ledger = Ledger(site, Limits(leases=None, waiting=None), request.uid, version)
         if wanted.part is not None:
             ledger.node.part_of(wanted)
         refused: AllocationError | None = None
@@ -163,7 +382,7 @@ class FileSource:
             InputError: that cannot be now; the lease ends with its processes.
         """
         try:
-            self._drop(lease)
+            self._drop(lease.id)
         except AgentOwnsError as error:
             self._agent(error).give_back(lease)
             return
@@ -172,21 +391,21 @@ class FileSource:
             with suppress(AlignupError):
                 self._agent(AgentOwnsError(str(self._file.path), str(self._successor))).give_back(lease)
 
-    def _drop(self, lease: LeaseRecord) -> None:
+    def _drop(self, lease_id: str) -> None:
         with self._file.change() as change:
-            change.drop(lease.id)
+            change.drop(lease_id)
 
-    def overview(self) -> Leases:
+    def overview(self) -> messages.Leases:
         """Return all leases, and the queue.
 
         Raises:
             InputError: whoever keeps them cannot be asked.
         """
         table = self._file.read()
-        known = tuple(KnownLease(lease, lease_liveness(lease).value) for lease in table.leases)
-        return Leases(known, living(table)[0].waiting)
+        known = tuple(messages.KnownLease(lease, lease_liveness(lease).value) for lease in table.leases)
+        return messages.Leases(known, living(table)[0].waiting)
 
-    def release(self, name: str, *, force: bool) -> KnownLease:
+    def release(self, name: str, *, force: bool) -> messages.KnownLease:
         """End a lease by its name, and return it as it was.
 
         Raises:
@@ -197,9 +416,9 @@ class FileSource:
             found = next((lease for lease in change.table.leases if lease.name == name), None)
             lease, alive = check_release(found, name, force=force)
             change.drop(lease.id)
-        return KnownLease(lease, alive.value)
+        return messages.KnownLease(lease, alive.value)
 
-    def parts(self, count: int, cpus_per_part: int, devices: Mapping[str, int]) -> tuple[KnownPart, ...]:
+    def parts(self, count: int, cpus_per_part: int, devices: Mapping[str, int]) -> tuple[Part, ...]:
         """Return the machine, cut into equal parts.
 
         Raises:
@@ -216,8 +435,6 @@ class FileSource:
 
     def _agent(self, error: AgentOwnsError) -> AgentSource:
         """Return the agent that has taken over the file."""
-        from alignup.host.leases.agent_client import AgentSource  # noqa: PLC0415  # only where there is one
-
         return AgentSource(Path(error.socket), self._file.tell)
 
 
@@ -231,7 +448,7 @@ def _check_names(site: Site, request: LeaseRequest, leases: Iterable[LeaseRecord
     Raises:
         InputError: a lease has a device of a resource that is asked for, and that is not among those known.
     """
-    for resource in [one for one, _ in request.wanted.devices if not one.startswith(CLAIM)]:
+    for resource in [one for one in request.wanted.devices if not one.startswith(CLAIM)]:
         known = {device.id for device in site.inventory.get(resource, ())}
         for lease in leases:
             strange = set(lease.devices.get(resource, ())) - known
@@ -273,18 +490,16 @@ def open_source(
     Raises:
         InputError: the file cannot be read or trusted, or an agent is told about its machine.
     """
-    named = os.environ.get(AGENT_VARIABLE)
+    named = os.environ.get(messages.AGENT_VARIABLE)
     is_named = named is not None and (state is None or str(state) == os.environ.get(_STATE_VARIABLE))
     if is_named:
-        socket = named or ""
+        served = named or ""
     elif state is None and SYSTEM_SOCKET.exists():
-        socket = str(SYSTEM_SOCKET)
+        served = str(SYSTEM_SOCKET)
     else:
-        socket = LeaseFile(state, tell).agent()
-    if not socket:
+        served = LeaseFile(state, tell).agent()
+    if not served:
         return FileSource(LeaseFile(state, tell), load_site, SYSTEM_SOCKET if state is None else None)
-    from alignup.host.leases.agent_client import AgentSource  # noqa: PLC0415  # only where there is one
-
     if told:
-        raise InputError(f"{told} is for the agent at {socket}: start it again with that option")
-    return AgentSource(Path(socket), tell, is_named=is_named)
+        raise InputError(f"{told} is for the agent at {served}: start it again with that option")
+    return AgentSource(Path(served), tell, is_named=is_named)

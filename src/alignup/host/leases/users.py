@@ -1,7 +1,8 @@
-"""Counts what each user holds and waits for, and says which limit one more lease would exceed."""
+"""Counts what each user holds, and says which limit one more lease would exceed."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from alignup.errors import AllocationError
@@ -31,26 +32,23 @@ class Limits(Record):
 
 
 class UserHoldings(Record, frozen=False):
-    """What one user holds and waits for; changed by `Users` only.
+    """What one user holds; changed by `Users` only.
 
     Attributes:
         leases: by id.
         names: ids by name.
+        amounts: by what they are of, in words.
     """
 
     leases: dict[str, LeaseRecord] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
-    waiting: set[str] = field(default_factory=set)
-    cpus: int = 0
-    memory: int = 0
-    devices: dict[str, int] = field(default_factory=dict)
+    amounts: Counter[str] = field(default_factory=Counter)
 
-    def count(self, lease: LeaseRecord, sign: int) -> None:
-        """Add the amounts of a lease, or with a sign of -1, subtract them."""
-        self.cpus += sign * len(lease.cpus)
-        self.memory += sign * sum(lease.memory_sizes.values())
-        for resource, ids in lease.devices.items():
-            self.devices[resource] = self.devices.get(resource, 0) + sign * len(ids)
+
+def _amounts_of(lease: LeaseRecord) -> dict[str, int]:
+    """Return what a lease adds to its user's holdings."""
+    devices = {f"devices of {resource}": len(ids) for resource, ids in lease.devices.items()}
+    return {"leases": 1, "CPUs": len(lease.cpus), "bytes of memory": sum(lease.memory_sizes.values()), **devices}
 
 
 _NOTHING: Final = UserHoldings()
@@ -87,35 +85,28 @@ class Users:
         """Add a lease, or replace one that has changed."""
         held = self._holdings.setdefault(uid, UserHoldings())
         if lease.id not in held.leases:
-            held.count(lease, 1)
+            held.amounts.update(_amounts_of(lease))
         held.leases[lease.id] = lease
         held.names[lease.name] = lease.id
 
     def remove(self, uid: int, lease: LeaseRecord) -> None:
         """Remove a lease."""
         held = self._holdings[uid]
-        held.count(lease, -1)
+        held.amounts.subtract(_amounts_of(lease))
         del held.leases[lease.id]
         held.names.pop(lease.name, None)
-        self._forget_idle(uid)
+        if not held.leases:
+            del self._holdings[uid]
 
-    def join(self, uid: int, lease_id: str, *, checks: bool = True) -> None:
-        """Add a waiting request.
+    def check_waiting(self, uid: int, waiting: int) -> None:
+        """Refuse another waiting request of a user who has so many.
 
         Raises:
-            AllocationError: the user has too many.
+            AllocationError: they are as many as a user may have.
         """
-        held = self._holdings.setdefault(uid, UserHoldings())
         most = self._limits.waiting
-        if checks and uid != _ROOT and most is not None and len(held.waiting - {lease_id}) >= most:
+        if uid != _ROOT and most is not None and waiting >= most:
             raise AllocationError(f"too many waiting requests of one user: the limit is {most}")
-        held.waiting.add(lease_id)
-
-    def leave(self, uid: int, lease_id: str) -> None:
-        """Remove a waiting request."""
-        if uid in self._holdings:
-            self._holdings[uid].waiting.discard(lease_id)
-            self._forget_idle(uid)
 
     def excess(self, uid: int, lease: LeaseRecord, *, alone: bool = False) -> str:
         """Return which limit a user would exceed by a lease, as a sentence; empty: none. Root has no limits.
@@ -128,21 +119,10 @@ class Users:
         if uid == _ROOT:
             return ""
         limits, held = self._limits, _NOTHING if alone else self.of(uid)
-        wanted: list[tuple[str, int, int | None]] = [
-            ("leases", len(held.leases) + 1, limits.leases),
-            ("CPUs", held.cpus + len(lease.cpus), limits.cpus),
-            ("bytes of memory", held.memory + sum(lease.memory_sizes.values()), limits.memory),
-        ]
-        wanted += [
-            (f"devices of {resource}", held.devices.get(resource, 0) + len(ids), limits.devices.get(resource))
-            for resource, ids in lease.devices.items()
-        ]
-        for what, amount, most in wanted:
-            if most is not None and amount > most:
-                return f"{amount} {what} are more than the {most} that one user may have"
+        most = {"leases": limits.leases, "CPUs": limits.cpus, "bytes of memory": limits.memory}
+        most |= {f"devices of {resource}": count for resource, count in limits.devices.items()}
+        for what, amount in _amounts_of(lease).items():
+            limit, total = most.get(what), held.amounts[what] + amount
+            if limit is not None and total > limit:
+                return f"{total} {what} are more than the {limit} that one user may have"
         return ""
-
-    def _forget_idle(self, uid: int) -> None:
-        held = self._holdings[uid]
-        if not (held.leases or held.waiting):
-            del self._holdings[uid]

@@ -11,7 +11,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from alignup.errors import AlignupError
-from alignup.host.leases.lease_node import LeaseNode, node_of
+from alignup.host.leases.lease_node import LeaseNode
 from alignup.host.leases.request import LeaseRequest, request_of
 from alignup.records import Record
 
@@ -47,15 +47,14 @@ class Snapshot(Record, eq=False):
 
     def node(self, leases: Iterable[LeaseRecord]) -> LeaseNode:
         """Return a node that has these leases only."""
-        node = node_of(self.site, self.version)
+        node = LeaseNode(self.site, self.version)
         for lease in leases:
             node.adopt(lease)
         return node
 
     def holdings(self, waiter: Waiter) -> object:
         """Return what the answers about a waiter depend on beside the leases."""
-        held = self.users.of(self.users.owner_of(waiter))
-        return len(held.leases), held.cpus, held.memory, dict(held.devices), self.reports
+        return dict(self.users.of(self.users.owner_of(waiter)).amounts), self.reports
 
     def leases_above(self, waiter: Waiter) -> list[LeaseRecord]:
         """Return the leases that do not end while a process waits: its own, and those of the processes above it."""
@@ -67,11 +66,10 @@ class Snapshot(Record, eq=False):
 class Queue:
     """Those who wait, in order of arrival; one queue for each kind of thing, and several for who asks for several."""
 
-    __slots__ = ("_by_id", "_by_kind", "_known")
+    __slots__ = ("_by_id", "_known")
 
     def __init__(self) -> None:
         self._by_id: dict[str, Waiter] = {}
-        self._by_kind: dict[str, dict[str, Waiter]] = {}
         # Answers by question and waiter, each with all that it depends on.
         self._known: dict[tuple[str, str], tuple[object, object]] = {}
 
@@ -84,26 +82,15 @@ class Queue:
     def __contains__(self, waiter_id: object) -> bool:
         return waiter_id in self._by_id
 
-    def join(self, waiter: Waiter) -> bool:
-        """Append a waiter unless it is queued; return whether it was appended."""
-        if waiter.id in self._by_id:
-            return False
-        self._by_id[waiter.id] = waiter
-        for kind in waiter.kinds:
-            self._by_kind.setdefault(kind, {})[waiter.id] = waiter
-        return True
+    def join(self, waiter: Waiter) -> None:
+        """Append a waiter unless it is queued."""
+        self._by_id.setdefault(waiter.id, waiter)
 
-    def leave(self, waiter_id: str) -> Waiter | None:
-        """Remove and return a waiter; None if it is not queued."""
-        waiter = self._by_id.pop(waiter_id, None)
-        for kind in waiter.kinds if waiter else ():
-            line = self._by_kind[kind]
-            del line[waiter_id]
-            if not line:
-                del self._by_kind[kind]
+    def leave(self, waiter_id: str) -> bool:
+        """Remove a waiter; return whether it was queued."""
         for question in ("blocks", "ways"):
             self._known.pop((question, waiter_id), None)
-        return waiter
+        return self._by_id.pop(waiter_id, None) is not None
 
     def ahead_of(self, waiter: Waiter, now: Snapshot) -> list[Waiter]:
         """Return for each kind that a waiter asks for the first one before it that blocks others.
@@ -112,10 +99,10 @@ class Queue:
         """
         first: dict[str, Waiter] = {}
         for kind in waiter.kinds:
-            for one in self._by_kind.get(kind, {}).values():
+            for one in self._by_id.values():
                 if one.id == waiter.id:
                     break
-                if self.blocks(one, now):
+                if kind in one.kinds and self.blocks(one, now):
                     first[one.id] = one
                     break
         return list(first.values())

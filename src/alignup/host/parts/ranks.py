@@ -9,7 +9,7 @@ import os
 
 from alignup.errors import InputError, warn
 from alignup.host.parts.cut import split_machine
-from alignup.host.parts.part import MEMORY_MODES, Part
+from alignup.host.parts.part import MEMORY_MODES, Part, seen_devices, visible_variables
 from alignup.host.parts.usable import reachable, usable
 from alignup.machine.machine import Machine
 from alignup.records import replace
@@ -137,8 +137,6 @@ def _part_of(loaded: LoadedMachine, rank: int, of: int, wanted: Mapping[str, int
     known: Mapping[str, Sequence[Device]] = loaded.devices
     own: dict[str, tuple[str, ...]] = {}
     if wanted:
-        from alignup.host.parts.part import seen_devices  # noqa: PLC0415  # startup counts
-
         seen = seen_devices(known, os.environ)
         own = {
             resource: tuple(device.id for device in seen[resource])
@@ -191,8 +189,6 @@ def _with_variables(part: Part, loaded: LoadedMachine) -> Part:
     """Return a part with the variables by which runtimes see its GPUs only; none where they could not number one."""
     if not part.devices:
         return part
-    from alignup.host.parts.part import visible_variables  # noqa: PLC0415  # startup counts
-
     try:
         return replace(part, visible=visible_variables(part.devices, loaded.devices, loaded.machine))
     except InputError as error:

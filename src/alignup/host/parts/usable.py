@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Final
 
+    from alignup.machine.machine import Machine
 
 _MEMORY_NODES: Final = "Mems_allowed_list:"
 

@@ -75,7 +75,7 @@ def bind(cpus: CPUSet, numa_nodes: Iterable[int], *, strict: bool) -> tuple[Bind
     if not nodes:
         return Binding(thread, earlier_cpus, None), ""
     earlier = _memory_policy()
-    trouble = bind_memory(nodes, strict=strict)
+    trouble = set_memory(nodes, "bind" if strict else "preferred")
     return Binding(thread, earlier_cpus, None if trouble else earlier), trouble
 
 
@@ -128,16 +128,6 @@ def bind_threads(cpus: CPUSet) -> None:
         bound |= left
 
 
-def bind_memory(numa_nodes: Iterable[int], *, strict: bool) -> str:
-    """Bind the memory of the calling thread to NUMA nodes; return why that failed, an empty text if it did not.
-
-    Args:
-        numa_nodes: kernel ids, at least one.
-        strict: have memory from these nodes only; else from these first.
-    """
-    return set_memory(numa_nodes, "bind" if strict else "preferred")
-
-
 def set_memory(numa_nodes: Iterable[int], mode: str) -> str:
     """Set where the memory of the calling thread comes from; return why that failed, an empty text if it did not.
 
@@ -161,41 +151,33 @@ def _refused(cpus: CPUSet, error: OSError) -> AllocationError:
     return AllocationError(f"cannot bind this process to CPUs {cpus}: {system_reason(error)}")
 
 
-def _system_calls() -> tuple[int, int] | None:
-    """Return the numbers of get_mempolicy and set_mempolicy; None where they are not known."""
-    return _NUMBERS.get(os.uname().machine) if sys.maxsize > 1 << 32 else None
-
-
 def _set_memory_policy(mode: int, mask: int) -> int:
     """Set the policy of the calling thread; return the error number, 0 if there was none."""
-    numbers = _system_calls()
-    if numbers is None:
-        return errno.ENOSYS
     import ctypes  # noqa: PLC0415  # startup counts
 
     words = (ctypes.c_uint64 * _WORDS)(*(mask >> _WORD * i & (1 << _WORD) - 1 for i in range(_WORDS)))
     # the kernel takes one off the number of bits
-    return _call(numbers[1], ctypes.c_long(mode), words if mask else None, ctypes.c_ulong(_WORDS * _WORD + 1))
+    return _call(1, ctypes.c_long(mode), words if mask else None, ctypes.c_ulong(_WORDS * _WORD + 1))
 
 
 def _memory_policy() -> tuple[int, int] | None:
     """Return mode and nodes of the calling thread; None if the kernel does not tell."""
-    numbers = _system_calls()
-    if numbers is None:
-        return None
     import ctypes  # noqa: PLC0415  # startup counts
 
     mode = ctypes.c_int(0)
     words = (ctypes.c_uint64 * _WORDS)()
     size = ctypes.c_ulong(_WORDS * _WORD + 1)
-    if _call(numbers[0], ctypes.byref(mode), words, size, None, ctypes.c_ulong(0)):
+    if _call(0, ctypes.byref(mode), words, size, None, ctypes.c_ulong(0)):
         return None
     return mode.value, sum(word << _WORD * i for i, word in enumerate(words))
 
 
-def _call(number: int, *arguments: object) -> int:
-    """Make a system call; return the error number, 0 if there was none."""
+def _call(which: int, *arguments: object) -> int:
+    """Make one of the two system calls; return the error number, 0 if there was none."""
+    numbers = _NUMBERS.get(os.uname().machine) if sys.maxsize > 1 << 32 else None
+    if numbers is None:
+        return errno.ENOSYS
     import ctypes  # noqa: PLC0415  # startup counts
 
     library = ctypes.CDLL(None, use_errno=True)
-    return 0 if library.syscall(ctypes.c_long(number), *arguments) == 0 else ctypes.get_errno()
+    return 0 if library.syscall(ctypes.c_long(numbers[which]), *arguments) == 0 else ctypes.get_errno()

@@ -1,4 +1,4 @@
-"""Makes a cgroup (v2) for a command, puts the command into it, notices when it is empty, and removes it.
+"""Makes a cgroup (v2) for a command, puts the command into it, and removes it once it is empty.
 
 Whatever the command starts is in it too, whoever becomes its parent and whatever session it is in. By default it is
 below the cgroup that the command is in already: the limits and the end of the user's session, of a service or of a
@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import select
 from collections.abc import Callable, Container, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -18,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from alignup.errors import InputError, system_errors
-from alignup.host.processes.identity import EVENTS, ProcessIdentity, has_processes, runs_here, shows_processes
+from alignup.host.processes.identity import EVENTS, ProcessIdentity, has_processes, runs_here
 
 _LOG: Final = logging.getLogger(__name__)
 _PREFIX: Final = "alignup-"
@@ -28,6 +27,9 @@ _DELEGATED: Final = (_PROCESSES, "cgroup.subtree_control", "cgroup.threads")
 _UNIFIED: Final = "0::"
 _TYPE: Final = "cgroup2"
 _MODE: Final = 0o755
+# Seconds between two tries to remove a cgroup that is not empty, at first and at most.
+_AGAIN: Final = 1.0
+_LONGEST_PAUSE: Final = 60.0
 # positions in a line of mountinfo
 _ROOT: Final = 3
 _POINT: Final = 4
@@ -45,9 +47,6 @@ class Cgroups:
     """
 
     def __init__(self, base: Path | None = None) -> None:
-        if base is not None and not base.is_absolute():
-            # leases outlive the agent, and the next one may have another working directory
-            raise InputError.at("the cgroup of all leases", "an absolute path", str(base))
         self.base = base
         place = base or cgroup_of("self")
         is_new = not place.exists()
@@ -190,80 +189,6 @@ def cgroup_of(process: str, proc: Path = Path("/proc")) -> Path:
     raise InputError(f"no mount of cgroups of version 2 shows {own}")
 
 
-class CgroupWatch:
-    """Cgroups that are waited for until they are empty; to be made and used within an event loop."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        # such a file is always readable, which the loop would take for news: its event is an urgent one (EPOLLPRI)
-        self._events = select.epoll()
-        self._watched: dict[int, tuple[str, Callable[[], None]]] = {}
-        self._descriptors: dict[str, int] = {}
-        self._loop.add_reader(self._events.fileno(), self._look)
-
-    def __len__(self) -> int:
-        return len(self._watched)
-
-    def watch(self, cgroup: str, look: Callable[[], None]) -> bool:
-        """Call a function once a cgroup is empty or removed; return False, and do not call it, if it is so already.
-
-        It is called too if the cgroup cannot be watched any more, and is to look again. A cgroup that is watched
-        already is watched for this function only from now on.
-
-        Raises:
-            OSError: whether it is empty cannot be known now.
-        """
-        self.forget(cgroup)
-        try:
-            descriptor = os.open(f"{cgroup}/{EVENTS}", os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return False
-        try:
-            self._events.register(descriptor, select.EPOLLPRI)
-            # read after that: what happens from now on is told
-            is_populated = shows_processes(descriptor)
-        except OSError:
-            os.close(descriptor)
-            raise
-        if not is_populated:
-            os.close(descriptor)
-            return False
-        self._watched[descriptor] = cgroup, look
-        self._descriptors[cgroup] = descriptor
-        return True
-
-    def forget(self, cgroup: str) -> None:
-        """Watch a cgroup no longer, if it is watched."""
-        descriptor = self._descriptors.pop(cgroup, None)
-        if descriptor is not None:
-            del self._watched[descriptor]
-            self._events.unregister(descriptor)
-            os.close(descriptor)
-
-    def close(self) -> None:
-        """Watch nothing any more."""
-        self._loop.remove_reader(self._events.fileno())
-        for cgroup in list(self._descriptors):
-            self.forget(cgroup)
-        self._events.close()
-
-    def _look(self) -> None:
-        for descriptor, _ in self._events.poll(0):
-            watched = self._watched.get(descriptor)
-            if watched is None:
-                continue
-            # reading it is what makes the kernel tell of the next change
-            with suppress(OSError):
-                if shows_processes(descriptor):
-                    continue
-            cgroup, look = watched
-            self.forget(cgroup)
-            look()
-
-
-_TRIES: Final = 3
-
-
 class Enclosures:
     """Cgroups as an event loop uses them: a thread of its own waits for the kernel.
 
@@ -276,10 +201,8 @@ class Enclosures:
     def __init__(self, cgroups: Cgroups | None) -> None:
         self._cgroups = cgroups
         self._loop = asyncio.get_running_loop()
-        self._watch = CgroupWatch()
         # one thread: what is done to one cgroup is done in order
         self._thread = ThreadPoolExecutor(1, "cgroups")
-        self._is_closed = False
 
     def takes(self, *, in_container: bool) -> bool:
         """Return whether commands are put into cgroups; one of a container is not, if that were to let it out."""
@@ -302,16 +225,14 @@ class Enclosures:
         _LOG.warning("the command of pid %d has no cgroup: %s", process.pid, trouble)
         return ""
 
-    def discard(self, cgroup: str, tries: int = _TRIES) -> None:
-        """Remove a cgroup, once there are no processes in it any more; nothing if the text is empty.
+    def discard(self, cgroup: str, pause: float = _AGAIN) -> None:
+        """Remove a cgroup, now or once there are no processes in it any more; nothing if the text is empty.
 
-        From any thread. When this is closed already, it stays.
+        From any thread. When this is closed already, it stays. `pause` is how many seconds later to try again.
         """
-        if not cgroup:
-            return
-        with suppress(RuntimeError):  # closed
-            removing = self._thread.submit(remove_cgroup, cgroup)
-            removing.add_done_callback(lambda future: self._removed(future, cgroup, tries))
+        if cgroup:
+            with suppress(RuntimeError):  # closed
+                self._thread.submit(self._remove, cgroup, pause)
 
     def sweep(self, known: frozenset[str], left: Iterable[str] = ()) -> None:
         """Remove the cgroups of leases that are not known: an agent made them, and was killed.
@@ -326,29 +247,16 @@ class Enclosures:
 
     def close(self) -> None:
         """Do what has been begun, and no more."""
-        self._is_closed = True
         self._thread.shutdown()
-        self._watch.close()
 
     def _unwanted(self, made: Future[str]) -> None:
         """Remove a cgroup that was about to be made when nobody wanted it any more."""
         if made.exception() is None:
             self.discard(made.result())
 
-    def _removed(self, future: Future[bool], cgroup: str, tries: int) -> None:
-        """Go on in the event loop, if it is still there and there is more to do; called in the thread."""
-        if not future.result() and not self._loop.is_closed():
-            with suppress(RuntimeError):  # it has been closed since
-                self._loop.call_soon_threadsafe(self._remove_when_empty, cgroup, tries)
-
-    def _remove_when_empty(self, cgroup: str, tries: int) -> None:
-        """Remove a cgroup when it is empty."""
-        if self._is_closed:
-            return
-        with suppress(OSError):  # whether it is empty cannot be known now
-            if self._watch.watch(cgroup, lambda: self.discard(cgroup)):
-                return
-        if tries > 1:
-            self.discard(cgroup, tries - 1)
-        else:
-            _LOG.warning("an empty cgroup cannot be removed: %s", cgroup)
+    def _remove(self, cgroup: str, pause: float) -> None:
+        """Remove a cgroup, or try again later, each time after a longer pause; called in the thread."""
+        if not remove_cgroup(cgroup):
+            with suppress(RuntimeError):  # the event loop has been closed since
+                again = (pause, self.discard, cgroup, min(2 * pause, _LONGEST_PAUSE))
+                self._loop.call_soon_threadsafe(self._loop.call_later, *again)

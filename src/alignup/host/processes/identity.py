@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -186,15 +186,12 @@ def has_processes(cgroup: str) -> bool:
         OSError: that cannot be known now, as without the right to look or a free descriptor.
     """
     try:
-        descriptor = os.open(f"{cgroup}/{EVENTS}", os.O_RDONLY | os.O_CLOEXEC)
+        with opened(f"{cgroup}/{EVENTS}") as events:
+            return shows_processes(events)
     except OSError as error:
         if error.errno in _REMOVED:
             return False
         raise
-    try:
-        return shows_processes(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def shows_processes(events: int) -> bool:
@@ -236,9 +233,20 @@ def start_of(path: str, length: int) -> bytes:
     Raises:
         OSError: it cannot be read.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with opened(path) as descriptor:
         return os.read(descriptor, length)
+
+
+@contextmanager
+def opened(path: str | Path, flags: int = os.O_RDONLY, folder: int | None = None) -> Iterator[int]:
+    """Have a file or folder open while the block runs, by its descriptor; a relative path may be of an open folder.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    descriptor = os.open(path, flags | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        yield descriptor
     finally:
         os.close(descriptor)
 

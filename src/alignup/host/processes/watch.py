@@ -8,14 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
 from alignup.errors import InputError
-from alignup.host.processes.cgroups import CgroupWatch
-from alignup.host.processes.identity import Liveness, ProcessIdentity, identify, joint_liveness, runs_here
+from alignup.host.processes.identity import (
+    EVENTS,
+    Liveness,
+    ProcessIdentity,
+    identify,
+    joint_liveness,
+    runs_here,
+    shows_processes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -55,12 +64,14 @@ class ProcessWatch:
         self._ended = ended
         self._me = identify(os.getpid())
         self._loop = asyncio.get_running_loop()
+        # That of a process is readable once the process has ended. The file of a cgroup is readable all the time; its
+        # event is an urgent one (EPOLLPRI), which the loop itself does not know.
+        self._events = select.epoll()
+        self._loop.add_reader(self._events.fileno(), self._take_events)
         self._descriptors: dict[str, int] = {}
+        self._watched: dict[int, Group] = {}
         # Those that cannot be watched, with what was seen of them last.
         self._looked_at: dict[str, tuple[Group, Liveness]] = {}
-        self._cgroups = CgroupWatch()
-        # The cgroups that are waited for, by lease.
-        self._enclosed: dict[str, str] = {}
         # The leases that are about to be told of.
         self._gone: dict[str, asyncio.Handle] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -68,7 +79,7 @@ class ProcessWatch:
             self.watch(lease)
 
     def __len__(self) -> int:
-        return len(self._descriptors) + len(self._looked_at) + len(self._enclosed)
+        return len(self._descriptors) + len(self._looked_at)
 
     def is_foreign(self, process: ProcessIdentity) -> bool:
         """Return whether a process is named by the number of another PID namespace, or of another host."""
@@ -118,26 +129,21 @@ class ProcessWatch:
         """Watch the processes of a lease from now on; one that is watched already is looked at anew."""
         self.forget(lease.id)
         for process in reversed(lease.processes):  # the keeper outlives the command
-            if self.is_foreign(process):
-                continue
-            try:
-                descriptor = os.pidfd_open(process.pid)
-            except OSError:
-                continue
-            # looked at only now: the descriptor stands for whichever process had the number when it was opened
-            if runs_here(process):
-                self._descriptors[lease.id] = descriptor
-                self._loop.add_reader(descriptor, self._look, lease)
-                return
-            os.close(descriptor)
+            with suppress(OSError):
+                if not self.is_foreign(process):
+                    descriptor = os.pidfd_open(process.pid)
+                    if self._follow(lease, descriptor, select.EPOLLIN, partial(runs_here, process)):
+                        return
         found = joint_liveness(lease.processes)
         if found is Liveness.GONE:
-            with suppress(OSError):
-                self._watch_cgroup(lease)
+            with suppress(OSError):  # whether its cgroup is empty cannot be known now
+                if not self._follow_cgroup(lease):
+                    self._gone[lease.id] = self._loop.call_soon(self._tell, lease.id)
                 return
             found = Liveness.UNKNOWN
         self._looked_at[lease.id] = lease, found
-        self._start_timer()
+        if self._timer is None:
+            self._timer = self._loop.call_later(_LOOK, self._look_at_all)
 
     def forget(self, lease_id: str) -> None:
         """Watch a lease no longer, and do not tell of it any more."""
@@ -145,47 +151,64 @@ class ProcessWatch:
         gone = self._gone.pop(lease_id, None)
         if gone is not None:
             gone.cancel()
-        cgroup = self._enclosed.pop(lease_id, None)
-        if cgroup is not None:
-            self._cgroups.forget(cgroup)
         descriptor = self._descriptors.pop(lease_id, None)
         if descriptor is not None:
-            self._loop.remove_reader(descriptor)
+            del self._watched[descriptor]
+            self._events.unregister(descriptor)
             os.close(descriptor)
 
     def close(self) -> None:
         """Watch nothing any more."""
-        for lease_id in [*self._descriptors, *self._looked_at, *self._enclosed, *self._gone]:
+        self._loop.remove_reader(self._events.fileno())
+        for lease_id in [*self._descriptors, *self._looked_at, *self._gone]:
             self.forget(lease_id)
-        self._cgroups.close()
+        self._events.close()
         if self._timer is not None:
             self._timer.cancel()
 
-    def _watch_cgroup(self, lease: Group) -> None:
-        """Watch the cgroup of a lease whose known processes have ended; tell of the lease soon if that is empty too.
+    def _follow_cgroup(self, lease: Group) -> bool:
+        """Watch the cgroup of a lease whose known processes have ended; return False if it is empty, or there is none.
 
-        Its keeper may have been killed, and what the command left behind may live on.
+        The keeper may have been killed, and what the command left behind may live on.
 
         Raises:
             OSError: whether it is empty cannot be known now.
         """
-        if lease.cgroup and self._cgroups.watch(lease.cgroup, lambda: self._look(lease)):
-            self._enclosed[lease.id] = lease.cgroup
-        else:
-            self._gone[lease.id] = self._loop.call_soon(self._tell, lease.id)
+        try:
+            events = os.open(f"{lease.cgroup}/{EVENTS}", os.O_RDONLY | os.O_CLOEXEC) if lease.cgroup else None
+        except FileNotFoundError:
+            return False
+        return events is not None and self._follow(lease, events, select.EPOLLPRI, partial(shows_processes, events))
+
+    def _follow(self, lease: Group, descriptor: int, event: int, lasts: Callable[[], bool]) -> bool:
+        """Watch a lease by a descriptor, unless what that stands for does not last; then close it, and return False."""
+        try:
+            self._events.register(descriptor, event)
+            # looked at only now: what happens from now on is told, and no process can get the number of another
+            if lasts():
+                self._descriptors[lease.id], self._watched[descriptor] = descriptor, lease
+        finally:
+            is_followed = descriptor in self._watched
+            if not is_followed:
+                os.close(descriptor)
+        return is_followed
+
+    def _take_events(self) -> None:
+        """Go on with the next process of a lease, one of whose has ended, or whose cgroup may be empty."""
+        for descriptor, event in self._events.poll(0):
+            lease = self._watched.get(descriptor)
+            if lease is None:
+                continue
+            if event & select.EPOLLPRI:
+                # reading it is what makes the kernel tell of the next change
+                with suppress(OSError):
+                    if shows_processes(descriptor):
+                        continue
+            self.watch(lease)
 
     def _tell(self, lease_id: str) -> None:
         del self._gone[lease_id]
         self._ended(lease_id)
-
-    def _look(self, lease: Group) -> None:
-        """Go on with the next process of a lease, one of whose has ended."""
-        self.forget(lease.id)
-        self.watch(lease)
-
-    def _start_timer(self) -> None:
-        if self._timer is None:
-            self._timer = self._loop.call_later(_LOOK, self._look_at_all)
 
     def _look_at_all(self) -> None:
         self._timer = None

@@ -22,14 +22,13 @@ from agents import LONG, client, eventually, running_agent
 from alignup.errors import AlignupError, AllocationError, InputError
 from alignup.host.agent.journal import read_entries, write_journal
 from alignup.host.agent.ownership import Ownership
-from alignup.host.leases.agent_client import AgentSource
 from alignup.host.leases.agent_messages import Ask, Failed, Grant, List, decode_reply, frame
 from alignup.host.leases.evidence import evidence_file, evidence_of, show_evidence
 from alignup.host.leases.file import AgentOwnsError, LeaseFile
 from alignup.host.leases.ledger import Ledger
-from alignup.host.leases.record import LeaseTable, MachineIdentity
-from alignup.host.leases.request import LeaseRequest, PartOf, make_request
-from alignup.host.leases.source import FileSource, open_source
+from alignup.host.leases.record import LeaseTable, MachineIdentity, PartOf
+from alignup.host.leases.request import LeaseRequest, make_request
+from alignup.host.leases.source import AgentSource, FileSource, open_source
 from alignup.host.leases.users import Limits
 from alignup.host.processes.identity import identify
 from alignup.kubernetes.versions import parse_version
@@ -151,7 +150,7 @@ def test_the_machine_is_cut_as_without_an_agent(folder):
         found = client(folder).parts(4, 0, {leasing.GPU: 1})
     expected = FileSource(file_of(folder), lambda _: leasing.site()).parts(4, 0, {leasing.GPU: 1})
     assert found == expected
-    assert found[3].cuda["CUDA_VISIBLE_DEVICES"] == "3"
+    assert found[3].visible["CUDA_VISIBLE_DEVICES"] == "3"
 
 
 def test_a_lease_ends_with_its_processes(folder):
@@ -600,7 +599,7 @@ def test_an_agent_ends_whose_lock_somebody_removes(folder, monkeypatch, caplog):
     ended = []
     with suppress(AssertionError), running_agent(folder) as agent:
         (folder / "leases.json.agent").unlink()
-        eventually(agent._end.is_set)
+        eventually(agent.end.is_set)
         ended.append(agent._status)
     assert ended == [1]
     assert "the lock file was removed" in caplog.text

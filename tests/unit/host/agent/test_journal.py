@@ -32,12 +32,21 @@ def written(path, batches, *, durable=True, table=LeaseTable, broken=pytest.fail
     """Write batches of entries, each after the one before; return how often the disk was waited for."""
     told, failed, waits = [], [], []
 
+    async def tell(journal):
+        try:
+            await journal.written()
+        except InputError as error:
+            failed.append(str(error))
+        else:
+            told.append(1)
+
     async def work():
         journal = Journal(path, table, broken, durable=durable, written=lambda *_: waits.append(1))
-        for batch in batches:
-            journal.append(batch, lambda: told.append(1), failed.append)
+        async with asyncio.TaskGroup() as tasks:
+            for batch in batches:
+                journal.append(*batch)
+                tasks.create_task(tell(journal))
         await journal.close()
-        await asyncio.sleep(0)
 
     asyncio.run(work())
     return len(waits), len(told), failed
@@ -73,9 +82,8 @@ def test_a_large_journal_is_made_anew(path, monkeypatch):
     async def work():
         journal = Journal(path, lambda: table, pytest.fail, durable=False)
         for number in range(100):
-            told = asyncio.Event()
-            journal.append([Freed(str(number))], told.set)
-            await told.wait()
+            journal.append(Freed(str(number)))
+            await journal.written()
         await journal.close()
 
     asyncio.run(work())
@@ -130,42 +138,35 @@ def test_nothing_is_written_behind_what_was_written_in_part(path, monkeypatch, d
 
     async def work():
         journal = Journal(path, LeaseTable, broken.append, durable=durable)
-        journal.append([Freed("a")], lambda: told.append("a"), failed.append)
-        while not broken:  # noqa: ASYNC110  # no event tells of it
-            await asyncio.sleep(0)
-        for name in "bc":
-            journal.append([Freed(name)], lambda: told.append("later"), failed.append)
+        for name in "abc":
+            journal.append(Freed(name))
+            with pytest.raises(InputError, match=f"^{words}$"):
+                await journal.written()
+        with pytest.raises(InputError, match=words):  # what was promised before may be lost too
+            await journal.written()
         await journal.close()
-        await asyncio.sleep(0)
 
-    monkeypatch.setattr(os, "write", full)
-    broken, told, failed = [], [], []
-    asyncio.run(work())
     words = "cannot write the journal: no space left on device"
-    assert (broken, told, failed) == ([words], [], [words] * 3)
+    monkeypatch.setattr(os, "write", full)
+    broken = []
+    asyncio.run(work())
+    assert broken == [words]
     assert read_journal(path)[1].startswith("the journal ends with an incomplete entry")
 
 
-def test_one_who_cannot_be_told_keeps_nobody_else_from_it(path):
-    told, errors = [], []
-
-    def fail():
-        raise ValueError("no frame")
-
+def test_one_who_goes_away_keeps_nobody_else_from_it(path):
     async def work():
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context["exception"]))
         journal = Journal(path, LeaseTable, pytest.fail)
-        for name in ("b", "c"):
-            is_told = asyncio.Event()
-            journal.append([Freed("a")], fail)
-            journal.append([Freed(name)], is_told.set)
-            await is_told.wait()
-            told.append(name)
+        journal.append(Freed("a"))
+        first, second = (asyncio.create_task(journal.written()) for _ in range(2))
+        await asyncio.sleep(0)
+        first.cancel()
+        await second
+        await journal.written()
         await journal.close()
+        assert first.cancelled()
 
     asyncio.run(work())
-    assert told == ["b", "c"]
-    assert [str(error) for error in errors] == ["no frame"] * 2
 
 
 def test_the_end_waits_for_what_is_being_written(path, monkeypatch):
@@ -179,20 +180,17 @@ def test_the_end_waits_for_what_is_being_written(path, monkeypatch):
 
     async def work():
         journal = Journal(path, LeaseTable, pytest.fail)
-        journal.append([Given(leasing.record("first"))], lambda: told.append("first"))
+        journal.append(Given(leasing.record("first")))
         await asyncio.to_thread(begun.wait, 60)
-        journal.append([Given(leasing.record("second"))], lambda: told.append("second"))
+        journal.append(Given(leasing.record("second")))
         closing = asyncio.create_task(journal.close())
         await asyncio.sleep(0)
         assert not closing.done()
         goes_on.set()
         await closing
-        await asyncio.sleep(0)
 
-    told = []
     monkeypatch.setattr(os, "write", slow)
     asyncio.run(work())
-    assert told == ["first", "second"]
     assert [lease.name for lease in read_journal(path)[0].leases] == ["first", "second"]
 
 
@@ -203,9 +201,9 @@ def test_calls_that_hang_elsewhere_do_not_keep_the_disk_waiting(path):
     async def work():
         loop = asyncio.get_running_loop()
         hanging = [loop.run_in_executor(None, goes_on.wait, 60) for _ in range(64)]
-        journal, told = Journal(path, LeaseTable, pytest.fail), asyncio.Event()
-        journal.append([Freed("a")], told.set)
-        await told.wait()
+        journal = Journal(path, LeaseTable, pytest.fail)
+        journal.append(Freed("a"))
+        await journal.written()
         assert not any(one.done() for one in hanging)
         goes_on.set()
         await journal.close()
@@ -236,9 +234,8 @@ def test_what_is_promised_is_noted_after_each_write(path):
             written=lambda descriptor, leases: sizes.append((os.fstat(descriptor).st_size, leases)),
         )
         for name in "ab":
-            told = asyncio.Event()
-            journal.append([Freed(name)], told.set)
-            await told.wait()
+            journal.append(Freed(name))
+            await journal.written()
         await journal.close()
 
     start = path.stat().st_size
@@ -259,7 +256,7 @@ def test_the_file_is_made_anew_at_its_limit(path, monkeypatch, size, is_new):
     async def work():
         journal = Journal(path, LeaseTable, pytest.fail)
         journal._first_size = 100
-        journal.append([Freed("y")])
+        journal.append(Freed("y"))
         await journal.close()
 
     asyncio.run(work())

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import socket
 import threading
 import time
-from contextlib import closing, suppress
-from socketserver import BaseServer
+from concurrent.futures import Future
+from contextlib import closing, contextmanager, suppress
 from urllib.request import urlopen
-from wsgiref.simple_server import WSGIRequestHandler
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -19,16 +19,33 @@ import leasing
 from agents import client, eventually, running_agent
 from alignup.errors import AllocationError, InputError
 from alignup.host.agent import metrics_server as module
-from alignup.host.agent.metrics_server import serve_metrics
+from alignup.host.agent.metrics_server import serving_metrics
 from alignup.host.leases.request import LeaseRequest, make_request
 from alignup.host.processes.identity import identify
 from fake_plugins import short_folder
 
 
-@pytest.fixture(autouse=True)
-def ends_soon(monkeypatch):
-    """A server that is told to end looks more often than every half second whether it is."""
-    monkeypatch.setattr(BaseServer.serve_forever, "__defaults__", (0.02,))
+@contextmanager
+def serving(where, registry=None):
+    """Serve metrics from the event loop of another thread while the block runs."""
+    ready, end = Future(), threading.Event()
+
+    async def serve():
+        try:
+            async with serving_metrics(str(where), registry or CollectorRegistry()):
+                ready.set_result(None)
+                await asyncio.to_thread(end.wait)
+        except InputError as error:
+            ready.set_exception(error)
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    try:
+        ready.result(60)
+        yield
+    finally:
+        end.set()
+        thread.join()
 
 
 def request_for(**wishes):
@@ -87,23 +104,22 @@ def test_a_port_alone_is_on_loopback(address):
             port = free.getsockname()[1]
     except OSError:
         pytest.skip("there is no IPv6")
-    stop = serve_metrics(f"{address}{port}", CollectorRegistry())
-    with urlopen(f"http://{address or '127.0.0.1:'}{port}/metrics", timeout=60) as answer:
+    url = f"http://{address or '127.0.0.1:'}{port}/metrics"
+    with serving(f"{address}{port}"), urlopen(url, timeout=60) as answer:
         assert answer.status == 200
-    stop()
 
 
 @pytest.mark.parametrize("where", ["x", "70000", "127.0.0.1:", "/no/such/folder/m.sock"])
 def test_a_place_that_cannot_be_is_an_error(where):
-    with pytest.raises(InputError, match=r"cannot serve metrics at .*ADDRESS:.PORT or a path: "):
-        serve_metrics(where, CollectorRegistry())
+    with pytest.raises(InputError, match=r"cannot serve metrics at .*ADDRESS:.PORT or a path: "), serving(where):
+        pass
 
 
 def test_a_file_at_the_path_stays():
     with short_folder() as folder:
         (folder / "m").write_text("precious")
-        with pytest.raises(InputError, match=r"/m is a file, not a socket, at --metrics"):
-            serve_metrics(str(folder / "m"), CollectorRegistry())
+        with pytest.raises(InputError, match=r"/m is a file, not a socket, at --metrics"), serving(folder / "m"):
+            pass
         assert (folder / "m").read_text() == "precious"
 
 
@@ -111,10 +127,17 @@ def test_a_file_at_the_path_stays():
 def served():
     """A socket where metrics are served until the test ends."""
     with short_folder() as folder:
-        stop = serve_metrics(str(folder / "m.sock"), CollectorRegistry())
-        yield folder / "m.sock"
-        stop()
+        with serving(folder / "m.sock"):
+            yield folder / "m.sock"
         assert not (folder / "m.sock").exists()
+
+
+def ended(connection):
+    """Return what comes until the other end ends the connection, in whatever way."""
+    try:
+        return connection.recv(1)
+    except ConnectionError:
+        return b""
 
 
 def connected(path):
@@ -124,52 +147,52 @@ def connected(path):
     return connection
 
 
-def test_who_goes_away_early_leaves_no_words(served, capfd, monkeypatch):
-    failed = threading.Event()
-
-    def answer(_handler):
-        failed.set()
-        raise BrokenPipeError
-
-    monkeypatch.setattr(WSGIRequestHandler, "handle", answer)
-    with connected(served) as connection, suppress(ConnectionError):
-        connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
-        assert connection.recv(1) == b""
-    assert failed.wait(60)
-    monkeypatch.undo()
+def test_who_goes_away_early_leaves_no_words(served, capfd, caplog):
+    for asked in (b"", b"GET /", b"GET / HTTP/1.0\r\n\r\n", b"x" * (1 << 18)):
+        with connected(served) as connection, suppress(ConnectionError):
+            connection.sendall(asked)
     assert read(served) == {}
-    assert capfd.readouterr().err == ""
+    assert (capfd.readouterr().err, caplog.text) == ("", "")
 
 
-def test_a_failure_is_for_the_log(served, caplog, monkeypatch):
-    monkeypatch.setattr(WSGIRequestHandler, "handle", lambda _: 1 / 0)
-    with connected(served) as connection, suppress(ConnectionError):
+def test_the_form_is_the_one_that_is_asked_for(served):
+    with connected(served) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nAccept: application/openmetrics-text; version=1.0.0\r\n\r\n")
+        answer = b"".join(iter(lambda: connection.recv(4096), b""))
+    assert answer.startswith(b"HTTP/1.0 200 OK\r\nContent-Type: application/openmetrics-text")
+    assert answer.endswith(b"# EOF\n")
+
+
+def test_a_failure_is_for_the_log(caplog):
+    class Failing(CollectorRegistry):
+        def collect(self):
+            raise ZeroDivisionError
+
+    with short_folder() as folder, serving(folder / "m.sock", Failing()), connected(folder / "m.sock") as connection:
         connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
-        assert connection.recv(1) == b""
-    eventually(lambda: "a request for metrics failed" in caplog.text)
+        with suppress(ConnectionError):
+            assert connection.recv(1) == b""
+        eventually(lambda: "a request for metrics failed" in caplog.text)
     assert "ZeroDivisionError" in caplog.text
 
 
 def test_many_may_come_at_once_and_who_is_silent_is_not_waited_for(monkeypatch):
     monkeypatch.setattr(module, "_PATIENCE", 0.1)
-    with short_folder() as folder:
-        stop = serve_metrics(str(folder / "m.sock"), CollectorRegistry())
+    with short_folder() as folder, serving(folder / "m.sock"):
         silent = [connected(folder / "m.sock") for _ in range(40)]
-        assert [one.recv(1) for one in silent] == [b""] * 40
+        assert [ended(one) for one in silent] == [b""] * 40
         for one in silent:
             one.close()
-        stop()
 
 
 def test_so_many_connections_are_answered_and_no_more():
     """Each takes a thread, however many come to a port that everybody on the machine reaches."""
-    with short_folder() as folder:
-        stop = serve_metrics(str(folder / "m.sock"), CollectorRegistry())
+    with short_folder() as folder, serving(folder / "m.sock"):
         silent = [connected(folder / "m.sock") for _ in range(module._AT_ONCE)]
         for one in silent:
             one.sendall(b"G")
         with connected(folder / "m.sock") as more:
-            assert more.recv(1) == b""
+            assert ended(more) == b""
         for one in silent:
             one.close()
 
@@ -179,16 +202,17 @@ def test_so_many_connections_are_answered_and_no_more():
             return False
 
         eventually(is_answered)
-        stop()
 
 
 def test_who_sends_little_by_little_is_not_waited_for(monkeypatch):
     monkeypatch.setattr(module, "_PATIENCE", 0.2)
-    with short_folder() as folder:
-        stop = serve_metrics(str(folder / "m.sock"), CollectorRegistry())
-        with connected(folder / "m.sock") as slow, suppress(ConnectionError):
-            for _ in range(1000):
-                slow.sendall(b"G")
-                time.sleep(0.05)
-            pytest.fail("a thousand letters were waited for")
-        stop()
+    with (
+        short_folder() as folder,
+        serving(folder / "m.sock"),
+        connected(folder / "m.sock") as slow,
+        suppress(ConnectionError),
+    ):
+        for _ in range(1000):
+            slow.sendall(b"G")
+            time.sleep(0.05)
+        pytest.fail("a thousand letters were waited for")

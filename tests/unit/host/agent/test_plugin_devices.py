@@ -62,7 +62,7 @@ def test_devices_are_taken_over_in_the_event_loop():
     calls = PluginDevices(plugins, leasing.machine())
 
     async def work():
-        calls.feed(ledger, service, asyncio.get_running_loop())
+        calls.feed(ledger, service.changed)
         report = threading.Thread(target=plugins.listener, args=(NIC, (Device("a", (0,)), Device("b", (1,)))))
         report.start()
         await asyncio.to_thread(report.join)
@@ -88,7 +88,7 @@ def test_devices_near_nodes_without_cpus_count_as_near_the_closest_ones():
 
     async def work():
         calls = PluginDevices(plugins, machine)
-        calls.feed(ledger, Service(), asyncio.get_running_loop())
+        calls.feed(ledger, Service().changed)
         plugins.listener(NIC, (Device("a", (2,)),))
         while not calls.has(NIC):  # noqa: ASYNC110  # no event tells of it
             await asyncio.sleep(0)
@@ -160,7 +160,7 @@ def test_of_many_reports_the_latest_is_taken_over():
 
     async def work():
         calls = PluginDevices(plugins, leasing.machine())
-        calls.feed(ledger, service, asyncio.get_running_loop())
+        calls.feed(ledger, service.changed)
         for number in range(1000):
             plugins.listener(NIC, (Device("a", (0,), healthy=bool(number % 2)),))
         plugins.listener("a.b/other", (Device("b", (0,)),))

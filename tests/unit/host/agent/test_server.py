@@ -25,16 +25,17 @@ class Service:
         self.replies = []
         self.given_up = 0
 
-    def handle(self, request, caller, reply):
+    async def handle(self, request, caller):
         self.asked.append((request, caller.uid))
         if isinstance(request, List):
-            reply(Done())
-            return None
-        self.replies.append(reply)
-        return self.give_up
-
-    def give_up(self):
-        self.given_up += 1
+            return Done()
+        reply = asyncio.get_running_loop().create_future()
+        self.replies.append(reply.set_result)
+        try:
+            return await reply
+        except asyncio.CancelledError:
+            self.given_up += 1
+            raise
 
 
 @pytest.fixture
@@ -175,9 +176,9 @@ def test_others_have_their_turn_between_two_requests_of_one(path):
     """What is called soon comes before the second one."""
 
     class Noting(Service):
-        def handle(self, request, caller, reply):
+        async def handle(self, request, caller):
             asyncio.get_running_loop().call_soon(self.asked.append, "others")
-            return super().handle(request, caller, reply)
+            return await super().handle(request, caller)
 
     async def work():
         service = Noting()
@@ -208,9 +209,9 @@ def test_who_sends_more_than_another_request_loses_the_connection(path, count):
 class Wordy(Service):
     """Answers with more than a socket holds."""
 
-    def handle(self, request, caller, reply):
+    async def handle(self, request, caller):
         self.asked.append((request, caller.uid))
-        reply(Failed("x" * (4 << 20)))
+        return Failed("x" * (4 << 20))
 
 
 def test_who_does_not_read_has_no_second_request_and_loses_the_connection(path, monkeypatch):
@@ -247,8 +248,8 @@ def test_a_reply_that_cannot_be_sent_is_said(path):
     """Whoever asked would wait for ever."""
 
     class Odd(Service):
-        def handle(self, request, caller, reply):  # noqa: ARG002  # as above
-            reply(Failed("\udcff"))
+        async def handle(self, _request, _caller):
+            return Failed("\udcff")
 
     async def work():
         async with serving(path, Odd()):
@@ -269,7 +270,6 @@ def test_who_goes_away_is_given_up_and_hears_nothing(path):
             await until(lambda: service.replies)
             writer.transport.abort()
             await until(lambda: service.given_up)
-            service.replies[0](Done())
             assert server._connections == set()
             assert server._of_user == {}
 

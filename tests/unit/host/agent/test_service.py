@@ -30,11 +30,11 @@ from alignup.host.leases.agent_messages import (
     Release,
 )
 from alignup.host.leases.ledger import Ledger
+from alignup.host.leases.record import PartOf
 from alignup.host.leases.request import Question
 from alignup.host.leases.users import Limits
 from alignup.host.processes.cgroups import Enclosures
 from alignup.host.processes.identity import identify
-from alignup.host.processes.watch import ProcessWatch
 from alignup.machine.device_inventory import Device
 from fake_plugins import LONG
 
@@ -48,19 +48,20 @@ class Journal:
 
     def __init__(self):
         self.entries = []
-        self.told = []
         self.is_slow = False
+        self.turn = asyncio.Event()
 
-    def append(self, entries, tell=lambda: None, failed=lambda _: None):  # noqa: ARG002
+    def append(self, *entries):
         self.entries += entries
-        self.told.append(tell)
-        if not self.is_slow:
-            self.write()
 
-    def write(self):
-        told, self.told = self.told, []
-        for tell in told:
-            tell()
+    async def written(self):
+        if self.is_slow:
+            await self.turn.wait()
+
+    async def write(self):
+        self.turn.set()
+        self.turn = asyncio.Event()
+        await turns()
 
     def kinds(self):
         return [type(entry).__name__ for entry in self.entries]
@@ -122,6 +123,8 @@ class Agent:
         self.ledger = Ledger(site or leasing.site(), Limits(), 500)
         self.journal, self.plugins, self.observer = Journal(), Plugins(), Measured()
         self.enclosures = Enclosures(None)
+        self.work = []
+        self.ledger.record = self.journal.append
         self.service = Service(
             self.ledger,
             self.journal,
@@ -131,16 +134,32 @@ class Agent:
             self.observer,
             self.enclosures,
         )
-        self.service.watch = ProcessWatch(self.service.ended)
 
     def nics(self, *ids, has_preferences=False):
         devices = [Device(one, (index % 2,)) for index, one in enumerate(ids)]
         self.ledger.update(NIC, devices, has_preferences=has_preferences)
 
-    def send(self, request, uid=0):
-        """Carry out a request; return its replies, which come into the list, and how to give it up."""
+    async def send(self, request, uid=0):
+        """Begin to carry out a request; return its replies, which come into the list, and how to give it up."""
         replies = []
-        return replies, self.service.handle(request, Caller(uid), replies.append)
+        work = asyncio.create_task(self.service.handle(request, Caller(uid)))
+        work.add_done_callback(lambda done: None if done.cancelled() else replies.append(done.result()))
+        self.work.append(work)
+        await turns()
+        return replies, work.cancel
+
+    async def end(self):
+        """End all requests, as the server does when the agent ends."""
+        self.service.is_closing = True
+        for work in self.work:
+            work.cancel()
+        await asyncio.gather(*self.work, return_exceptions=True)
+
+
+async def turns():
+    """Let the event loop have some turns, as many as what waits for nothing takes."""
+    for _ in range(5):
+        await asyncio.sleep(0)
 
 
 @asynccontextmanager
@@ -149,7 +168,7 @@ async def agent(site=None):
     try:
         yield made
     finally:
-        await made.service.close()
+        await made.end()
         made.service.watch.close()
         made.enclosures.close()
 
@@ -170,13 +189,13 @@ def test_nobody_is_told_before_it_is_written():
     async def work():
         async with agent() as one:
             one.journal.is_slow = True
-            granted, _ = one.send(ask(cpus=2))
+            granted, _ = await one.send(ask(cpus=2))
             assert (granted, one.journal.kinds()) == ([], ["Given"])
-            one.journal.write()
+            await one.journal.write()
             assert isinstance(granted[0], Grant)
-            back, _ = one.send(GiveBack(f"{0:016}"))
+            back, _ = await one.send(GiveBack(f"{0:016}"))
             assert (back, one.journal.kinds()) == ([], ["Given", "Freed"])
-            one.journal.write()
+            await one.journal.write()
             assert back[0].lease.id == granted[0].lease.id
             assert one.observer.told == [("admitted", granted[0].lease.id)]
 
@@ -186,8 +205,8 @@ def test_nobody_is_told_before_it_is_written():
 @pytest.mark.parametrize(
     ("wrong", "place"),
     [
-        ({"part": (9, 3)}, "part"),
-        ({"part": (-1, 8)}, "part"),
+        ({"part": PartOf(9, 3)}, "part"),
+        ({"part": PartOf(-1, 8)}, "part"),
         ({"stem": "a\n\x1b[2Jb"}, "stem"),
         ({"stem": ""}, "stem"),
         ({"id": 16 * "é"}, "the request"),
@@ -196,10 +215,10 @@ def test_nobody_is_told_before_it_is_written():
 def test_what_no_command_asks_for_is_refused_in_words(wrong, place, caplog):
     async def work():
         async with agent() as one:
-            (failed,) = one.send(msgspec.structs.replace(ask(cpus=1), **wrong))[0]
+            (failed,) = (await one.send(msgspec.structs.replace(ask(cpus=1), **wrong)))[0]
             assert isinstance(failed, Failed)
             assert failed.detail.endswith(f" at {place}")
-            (failed,) = one.send(Cut(2, cpus_per_part=-7))[0]
+            (failed,) = (await one.send(Cut(2, cpus_per_part=-7)))[0]
             assert "got -7 at the split" in failed.detail
             assert one.ledger.leases == {}
 
@@ -210,15 +229,15 @@ def test_what_no_command_asks_for_is_refused_in_words(wrong, place, caplog):
 def test_users_give_back_and_release_what_is_theirs():
     async def work():
         async with agent() as one:
-            one.send(ask(1, cpus=2, name="n"))
+            await one.send(ask(1, cpus=2, name="n"))
             for request in (GiveBack(f"{1:016}"), GiveBack("none")):
-                assert one.send(request, ANN)[0] == [Done()]
-            (refused,) = one.send(Release("n", force=True), ANN)[0]
+                assert (await one.send(request, ANN))[0] == [Done()]
+            (refused,) = (await one.send(Release("n", force=True), ANN))[0]
             assert "no lease has the name 'n'" in refused.detail
-            (refused,) = one.send(Release("n"))[0]
+            (refused,) = (await one.send(Release("n")))[0]
             assert f"held by pid {os.getpid()}, which is running; --force" in refused.detail
-            assert [type(reply) for reply in one.send(List(), ANN)[0]] == [Leases]
-            assert one.send(Release("n", force=True))[0][0].lease.name == "n"
+            assert [type(reply) for reply in (await one.send(List(), ANN))[0]] == [Leases]
+            assert (await one.send(Release("n", force=True)))[0][0].lease.name == "n"
             assert one.ledger.leases == {}
 
     asyncio.run(work())
@@ -227,10 +246,10 @@ def test_users_give_back_and_release_what_is_theirs():
 def test_the_machine_is_cut():
     async def work():
         async with agent() as one:
-            (parts,) = one.send(Cut(2))[0]
+            (parts,) = (await one.send(Cut(2)))[0]
             assert isinstance(parts, Parts)
             assert [part.rank for part in parts.parts] == [0, 1]
-            assert isinstance(one.send(Cut(1000))[0][0], Failed)
+            assert isinstance((await one.send(Cut(1000)))[0][0], Failed)
 
     asyncio.run(work())
 
@@ -239,7 +258,7 @@ def test_plugins_are_asked_what_they_prefer_until_they_have_said_it():
     async def work():
         async with agent() as one:
             one.nics("a", "b", "c", "d", has_preferences=True)
-            replies, _ = one.send(ask(devices={NIC: 1}))
+            replies, _ = await one.send(ask(devices={NIC: 1}))
             await until(lambda: replies)
             (question, allocated) = one.plugins.calls
             assert isinstance(question, Question)
@@ -265,7 +284,7 @@ def test_a_plugin_that_is_asked_for_ever_refuses():
                 return await real(question)
 
             one.plugins.prefer = changing
-            replies, _ = one.send(ask(devices={NIC: 1}))
+            replies, _ = await one.send(ask(devices={NIC: 1}))
             await until(lambda: replies)
             assert len(one.plugins.calls) == 16
             assert "the device list kept changing" in replies[0].detail
@@ -279,11 +298,11 @@ def test_a_plugin_that_fails_leaves_nothing_behind():
         async with agent() as one:
             one.nics("a")
             one.plugins.failure = AllocationError("the plugin has no mind to")
-            replies, _ = one.send(ask(devices={NIC: 1}, cpus=16))
+            replies, _ = await one.send(ask(devices={NIC: 1}, cpus=16))
             await until(lambda: replies)
             assert replies == [Refused("the plugin has no mind to", "UnexpectedAdmissionError")]
             assert (one.ledger.leases, one.journal.entries) == ({}, [])
-            assert isinstance(one.send(ask(1, cpus=16))[0][0], Grant)
+            assert isinstance((await one.send(ask(1, cpus=16)))[0][0], Grant)
 
     asyncio.run(work())
 
@@ -295,10 +314,10 @@ def test_nobody_waits_for_a_plugin_but_who_asks_for_its_devices():
         async with agent() as one:
             one.nics("a", "b")
             one.plugins.goes_on.clear()
-            slow, _ = one.send(ask(0, devices={NIC: 1}, cpus=8))
+            slow, _ = await one.send(ask(0, devices={NIC: 1}, cpus=8))
             await until(lambda: one.plugins.calls)
-            assert isinstance(one.send(ask(1, cpus=8))[0][0], Grant)
-            assert isinstance(one.send(ask(2, cpus=1))[0][0], Refused)
+            assert isinstance((await one.send(ask(1, cpus=8)))[0][0], Grant)
+            assert isinstance((await one.send(ask(2, cpus=1)))[0][0], Refused)
             assert slow == []
             one.plugins.goes_on.set()
             await until(lambda: slow)
@@ -312,13 +331,13 @@ def test_who_goes_away_while_a_plugin_allocates_gets_nothing():
         async with agent() as one:
             one.nics("a")
             one.plugins.goes_on.clear()
-            replies, give_up = one.send(ask(devices={NIC: 1}, cpus=16))
+            replies, give_up = await one.send(ask(devices={NIC: 1}, cpus=16))
             await until(lambda: one.plugins.calls)
             give_up()
             await until(lambda: not one.ledger.leases)
             one.plugins.goes_on.set()
             assert (replies, one.journal.kinds()) == ([], [])
-            assert isinstance(one.send(ask(1, cpus=16))[0][0], Grant)
+            assert isinstance((await one.send(ask(1, cpus=16)))[0][0], Grant)
 
     asyncio.run(work())
 
@@ -328,9 +347,9 @@ def test_a_lease_that_is_given_back_while_a_plugin_allocates_is_not_made():
         async with agent() as one:
             one.nics("a")
             one.plugins.goes_on.clear()
-            replies, _ = one.send(ask(devices={NIC: 1}))
+            replies, _ = await one.send(ask(devices={NIC: 1}))
             await until(lambda: one.plugins.calls)
-            one.send(GiveBack(f"{0:016}"))
+            await one.send(GiveBack(f"{0:016}"))
             one.plugins.goes_on.set()
             await until(lambda: replies)
             assert "the process exited before its lease was granted" in replies[0].detail
@@ -342,17 +361,17 @@ def test_a_lease_that_is_given_back_while_a_plugin_allocates_is_not_made():
 def test_those_who_wait_are_served_in_order_and_told_how_long():
     async def work():
         async with agent() as one:
-            one.send(ask(0, cpus=16))
-            first, _ = one.send(ask(1, cpus=16, wait=-1.0))
-            second, _ = one.send(ask(2, cpus=1, wait=LONG))
-            hasty, _ = one.send(ask(3, cpus=1, wait=0.01))
+            await one.send(ask(0, cpus=16))
+            first, _ = await one.send(ask(1, cpus=16, wait=-1.0))
+            second, _ = await one.send(ask(2, cpus=1, wait=LONG))
+            hasty, _ = await one.send(ask(3, cpus=1, wait=0.01))
             await until(lambda: hasty)
             assert "(waited for 0.01 s)" in hasty[0].detail
             assert len(one.ledger.waiting) == 2
-            one.send(GiveBack(f"{0:016}"))
+            await one.send(GiveBack(f"{0:016}"))
             await until(lambda: first)
             assert (second, len(one.ledger.waiting)) == ([], 1)
-            one.send(GiveBack(f"{1:016}"))
+            await one.send(GiveBack(f"{1:016}"))
             await until(lambda: second)
             assert one.ledger.waiting == ()
             assert ("waited",) in one.observer.told
@@ -367,10 +386,11 @@ def test_the_end_of_an_agent_keeps_the_places_of_those_who_wait():
 
     async def work():
         async with agent() as one:
-            one.send(ask(0, cpus=16))
-            one.send(ask(1, cpus=1, wait=-1.0))
+            await one.send(ask(0, cpus=16))
+            await one.send(ask(1, cpus=1, wait=-1.0))
             await until(lambda: one.ledger.waiting)
-            await one.service.close()
+            await one.end()
+            one.service.is_closing = False
             assert "Left" not in one.journal.kinds()
             one.service._turns.clear()
             one.service.drop_waiters()
@@ -385,8 +405,8 @@ def test_what_ends_with_the_agent_is_written_down():
 
     async def work():
         async with agent() as one:
-            lease = one.send(ask(cpus=2))[0][0].lease
-            one.ledger._leases[lease.id] = msgspec.structs.replace(lease, cgroup="/no/such")
+            lease = (await one.send(ask(cpus=2)))[0][0].lease
+            one.ledger.leases[lease.id] = msgspec.structs.replace(lease, cgroup="/no/such")
             one.enclosures.close()
             one.enclosures = Enclosures(None)  # to be closed
             one.service.ended(lease.id)
@@ -401,9 +421,9 @@ def test_an_end_is_written_down_before_its_cgroup_is_touched():
             seen = []
             one.enclosures.discard = lambda _cgroup: seen.append(one.journal.kinds()[-1])
             for number in range(2):
-                one.send(ask(number, cpus=2))
+                await one.send(ask(number, cpus=2))
             one.service.ended(f"{0:016}")
-            one.send(GiveBack(f"{1:016}"))
+            await one.send(GiveBack(f"{1:016}"))
             assert seen == ["Freed", "Freed"]
 
     asyncio.run(work())
@@ -422,13 +442,13 @@ def test_a_lease_whose_holder_cannot_be_told_is_not_given(wishes):
             discarded = []
             one.enclosures.takes = lambda **_: True
             one.enclosures.enclose, one.enclosures.discard = enclose, discarded.append
-            replies, _ = one.send(ask(devices={leasing.GPU: 1}, cpus=16, **wishes))
+            replies, _ = await one.send(ask(devices={leasing.GPU: 1}, cpus=16, **wishes))
             await until(lambda: replies)
             assert [type(reply) for reply in replies] == [Failed]
             assert "a GPU that CUDA can number, got '0000:ff:00.0'" in replies[0].detail
             assert (one.ledger.leases, len(one.service.watch), one.observer.told) == ({}, 0, [])
             assert ("its cgroup" in discarded) == ("keeper" in wishes)
-            assert isinstance(one.send(ask(1, cpus=16))[0][0], Grant)
+            assert isinstance((await one.send(ask(1, cpus=16)))[0][0], Grant)
 
     asyncio.run(work())
 
@@ -440,7 +460,7 @@ def test_a_lease_that_cannot_be_told_of_ends(wait, caplog):
     async def work():
         async with agent() as one:
             one.observer.admitted = lambda *_: 1 / 0
-            replies, _ = one.send(ask(cpus=16, wait=wait))
+            replies, _ = await one.send(ask(cpus=16, wait=wait))
             await until(lambda: replies)
             assert [type(reply) for reply in replies] == [Failed]
             assert (one.ledger.leases, len(one.service.watch)) == ({}, 0)
@@ -456,10 +476,10 @@ def test_a_mistake_of_ours_is_one_requests_only(monkeypatch, caplog, wait):
         async with agent() as one:
             with monkeypatch.context() as patched:
                 patched.setattr(Ledger, "ask", lambda *_: 1 / 0)
-                replies, _ = one.send(ask(cpus=1, wait=wait, devices={}))
+                replies, _ = await one.send(ask(cpus=1, wait=wait, devices={}))
                 await until(lambda: replies)
             assert "the agent failed: see its log" in replies[0].detail
-            assert isinstance(one.send(ask(1, cpus=16))[0][0], Grant)
+            assert isinstance((await one.send(ask(1, cpus=16)))[0][0], Grant)
 
     asyncio.run(work())
     assert "ZeroDivisionError" in caplog.text
@@ -468,11 +488,11 @@ def test_a_mistake_of_ours_is_one_requests_only(monkeypatch, caplog, wait):
 def test_whole_cores_are_held_for_commands_that_run_on_one_cpu_of_each():
     async def work():
         async with agent(replace(leasing.site(), idle_siblings=True)) as one:
-            granted, _ = one.send(ask(cpus=2))
+            granted, _ = await one.send(ask(cpus=2))
             assert (str(granted[0].lease.cpus), str(one.ledger.leases[f"{0:016}"].cpus)) == ("0-1", "0-1,8-9")
-            cut, _ = one.send(Cut(4))
+            cut, _ = await one.send(Cut(4))
             assert [str(part.cpus) for part in cut[0].parts] == ["0-1", "2-3", "4-5", "6-7"]
-            rest, _ = one.send(ask(1, part=(3, 4), wait=0.0))
+            rest, _ = await one.send(ask(1, part=PartOf(3, 4), wait=0.0))
             assert str(rest[0].lease.cpus) == "6-7"
 
     asyncio.run(work())
@@ -481,7 +501,7 @@ def test_whole_cores_are_held_for_commands_that_run_on_one_cpu_of_each():
 def test_the_agent_lays_out_parts_as_it_was_told():
     async def work():
         async with agent(replace(leasing.site(), layout="numa")) as one:
-            cut, _ = one.send(Cut(4))
+            cut, _ = await one.send(Cut(4))
             assert [part.numa_nodes for part in cut[0].parts] == [(0,), (1,), (0,), (1,)]
 
     asyncio.run(work())

@@ -15,8 +15,7 @@ import pytest
 
 import leasing
 from alignup.errors import AllocationError, InputError
-from alignup.host.leases import agent_client as module
-from alignup.host.leases.agent_client import AgentSource
+from alignup.host.leases import source as module
 from alignup.host.leases.agent_messages import (
     HEADER,
     LARGEST_REPLY,
@@ -29,8 +28,9 @@ from alignup.host.leases.agent_messages import (
     decode_request,
     frame,
 )
-from alignup.host.leases.record import MemoryShare
-from alignup.host.leases.request import LeaseRequest, PartOf, make_request
+from alignup.host.leases.record import MemoryShare, PartOf
+from alignup.host.leases.request import LeaseRequest, make_request
+from alignup.host.leases.source import AgentSource
 from alignup.host.processes.identity import identify
 from fake_plugins import LONG, short_folder
 

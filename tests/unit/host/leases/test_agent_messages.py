@@ -33,7 +33,7 @@ from alignup.host.leases.agent_messages import (
     frame,
     length_of,
 )
-from alignup.host.leases.record import MachineIdentity, MemoryShare
+from alignup.host.leases.record import MachineIdentity, MemoryShare, PartOf
 from alignup.host.processes.identity import identify
 from alignup.machine.cpuset import CPUSet
 
@@ -50,7 +50,16 @@ LEASE = leasing.record(
 MACHINE = MachineIdentity("f", "8 CPUs")
 REQUESTS = [
     Ask("0" * 16, ME, "train", "train"),
-    Ask("0" * 16, ME, "c", "s", ME, 4, 1 << 40, {leasing.GPU: 2}, "none", "n", (1, 8), "1.33", -1.0),
+    Ask(
+        *("0" * 16, ME, "c", "s", ME, -1.0),
+        cpus=4,
+        memory=1 << 40,
+        devices={leasing.GPU: 2},
+        policy="none",
+        name="n",
+        part=PartOf(1, 8),
+        kubelet_version="1.33",
+    ),
     GiveBack("x"),
     Release("x", force=True),
     List(),

@@ -202,18 +202,17 @@ def execute(start, words=("c", "x")):
 def test_binding_comes_before_the_execution(seen, monkeypatch):
     """CPUs, then memory."""
     monkeypatch.setattr(
-        "alignup.host.processes.binding.bind_memory",
-        lambda nodes, *, strict: seen.append(("memory", nodes, strict)) or "",
+        "alignup.host.processes.binding.set_memory", lambda nodes, mode: seen.append(("memory", nodes, mode)) or ""
     )
     execute(Start({"NEW": b"n"}, "0-1", (0,), strict=True))
-    assert seen == [("cpus", "0-1"), ("memory", (0,), True), ("execute", "c", ["c", "x"], "n")]
+    assert seen == [("cpus", "0-1"), ("memory", (0,), "bind"), ("execute", "c", ["c", "x"], "n")]
 
 
 def test_memory_that_cannot_be_bound_is_said_once(seen, monkeypatch):
     """And the command runs."""
-    monkeypatch.setattr("alignup.host.processes.binding.bind_memory", lambda _nodes, *, strict: f"not bound {strict}")
+    monkeypatch.setattr("alignup.host.processes.binding.set_memory", lambda _nodes, mode: f"not bound {mode}")
     execute(Start({}, "3", (0,)))
-    assert seen[1:] == [("say", "not bound False; going on with CPUs 3"), ("execute", "c", ["c", "x"], None)]
+    assert seen[1:] == [("say", "not bound preferred; going on with CPUs 3"), ("execute", "c", ["c", "x"], None)]
 
 
 def test_cpus_that_cannot_be_bound_are_a_refusal(seen, monkeypatch):

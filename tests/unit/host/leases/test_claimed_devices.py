@@ -14,7 +14,8 @@ from alignup.claims.read import resources_of
 from alignup.errors import AllocationError, InputError
 from alignup.host.leases.lease_node import cut
 from alignup.host.leases.ledger import Ledger
-from alignup.host.leases.request import LeaseRequest, PartOf, make_request
+from alignup.host.leases.record import PartOf
+from alignup.host.leases.request import LeaseRequest, make_request
 from alignup.host.leases.users import Limits
 from alignup.host.processes.identity import identify
 from claims_cases import DRIVER, claim_named, class_of, slice_of, template

@@ -265,7 +265,7 @@ def test_those_who_wait_can_leave(file):
     dead = Waiter("3", msgspec.structs.replace(mine, start_time=1), ("cpu", "x/y"))
     leasing.put(file, waiting=(one, two, dead))
     with file.change() as change:
-        change.leave("1")
+        change.drop("1")
     assert reclaimed(file.read())[0].waiting == (two,)
 
 

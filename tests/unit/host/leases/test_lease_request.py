@@ -7,8 +7,8 @@ import os
 import pytest
 
 import leasing
-from alignup.host.leases.record import Waiter
-from alignup.host.leases.request import LeaseRequest, PartOf, Question, make_request, request_of
+from alignup.host.leases.record import PartOf, Waiter
+from alignup.host.leases.request import LeaseRequest, Question, make_request, request_of
 from alignup.host.processes.identity import identify
 
 ME = identify(os.getpid())
@@ -30,7 +30,9 @@ def test_the_kinds_are_what_is_asked_for(wishes, kinds):
     waiter = LeaseRequest(wanted, ME, command="c", name="s", id="x", uid=0).waiter()
     assert (waiter.id, waiter.process, waiter.kinds, waiter.uid) == ("x", ME, kinds, 0)
     tried = request_of(waiter)
-    assert (tried.wanted, tried.holder, tried.id) == (wanted, ME, "trial x")
+    asked = {name: getattr(tried.wanted, name) for name in wanted.__struct_fields__}
+    assert make_request(**asked | {"name": wanted.name}) == wanted
+    assert (tried.holder, tried.id) == (ME, "trial x")
     assert request_of(Waiter("x", ME, kinds)) is None
 
 

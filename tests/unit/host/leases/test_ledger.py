@@ -17,8 +17,8 @@ import leasing
 from alignup.errors import AllocationError, InputError
 from alignup.host.device_plugins.answer import DeviceAnswer
 from alignup.host.leases.ledger import Ledger
-from alignup.host.leases.record import Freed, Given, Joined, Left
-from alignup.host.leases.request import LeaseRequest, PartOf, Question, make_request
+from alignup.host.leases.record import Freed, Given, Joined, Left, PartOf
+from alignup.host.leases.request import LeaseRequest, Question, make_request
 from alignup.host.leases.users import Limits
 from alignup.host.processes.identity import identify
 from alignup.machine.cpuset import CPUSet
@@ -37,7 +37,16 @@ def asked(lease_id="a", uid=ANN, **wishes):
 
 
 def ledger(limits=None, **options):
-    return Ledger(leasing.site(**options), limits or Limits(), OWNER)
+    made = Ledger(leasing.site(**options), limits or Limits(), OWNER)
+    made.entries = []
+    made.record = made.entries.append
+    return made
+
+
+def taken(books):
+    """Return the entries for the journal since the last call."""
+    entries, books.entries[:] = [*books.entries], []
+    return entries
 
 
 def keep(books, *arguments, **wishes):
@@ -49,12 +58,12 @@ def test_a_lease_is_set_aside_then_kept_then_freed():
     books = ledger()
     lease = books.ask(asked(cpus=2, memory="1Gi", devices={leasing.GPU: 1}))
     assert (str(lease.cpus), lease.devices, lease.uid, lease.name) == ("0,8", {leasing.GPU: ("gpu0",)}, ANN, "made-up")
-    assert (books.take_entries(), books.table().leases) == ([], ())
+    assert (taken(books), books.table().leases) == ([], ())
     kept = books.keep(lease.id, DeviceAnswer({"A": "1"}))
     assert kept.answer == DeviceAnswer({"A": "1"})
     assert books.table().leases == (kept,)
     assert books.free(lease.id) == kept
-    assert books.take_entries() == [Given(kept), Freed("a")]
+    assert taken(books) == [Given(kept), Freed("a")]
     assert books.free(lease.id) is None
     assert books.keep(books.ask(asked("b", cpus=16)).id).cpus == CPUSet(range(16))
 
@@ -65,7 +74,7 @@ def test_what_was_set_aside_and_not_kept_leaves_no_entry():
     with pytest.raises(AllocationError):
         books.ask(asked("b", cpus=1))
     books.free("a")
-    assert books.take_entries() == []
+    assert taken(books) == []
     keep(books, "b", cpus=16)
 
 
@@ -75,7 +84,7 @@ def test_the_same_request_gets_the_same_lease():
     lease = keep(books, cpus=2)
     assert books.ask(asked(cpus=2)) == lease
     assert books.keep("a") == lease
-    assert len(books.take_entries()) == 1
+    assert len(taken(books)) == 1
     with pytest.raises(InputError, match="in use by another user"):
         books.ask(asked(cpus=2, uid=BOB))
 
@@ -143,7 +152,7 @@ def test_who_waits_is_served_in_order():
     books.leave("c")
     keep(books, "d", cpus=1)
     assert (books.heads(), books.waiting) == ([], ())
-    kinds = [type(entry) for entry in books.take_entries()]
+    kinds = [type(entry) for entry in taken(books)]
     assert kinds == [Given, Joined, Joined, Joined, Freed, Left, Given, Left, Left, Given]
 
 
@@ -515,11 +524,11 @@ def test_what_is_passed_on_trial_stays_as_it_was():
     books = ledger()
     held_by(books, "a", OTHER, cpus=12, memory="10Gi")
     waiting_for(books, "c", cpus=14)
-    books.take_entries()
+    taken(books)
     before = (books.table(), books.amounts())
     with pytest.raises(AllocationError, match="earlier requests are waiting"):
         books.ask(asked("d", BOB, cpus=3))
-    assert (books.table(), books.amounts(), books.take_entries()) == (*before, [])
+    assert (books.table(), books.amounts(), taken(books)) == (*before, [])
 
 
 def test_users_hear_nothing_of_other_users_names():

@@ -52,9 +52,9 @@ def fails(call, number):
     """Return a call of `os` that fails for cgroups; what is read of processes comes from elsewhere."""
     real = getattr(os, call)
 
-    def fail(what, *others):
+    def fail(what, *others, **more):
         if isinstance(what, str) and what.startswith("/proc/"):
-            return real(what, *others)
+            return real(what, *others, **more)
         raise OSError(number, os.strerror(number))
 
     return fail

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import leasing
 from alignup.errors import AllocationError, InputError
-from alignup.host.leases.record import MemoryShare
-from alignup.host.leases.request import PartOf, make_request
+from alignup.host.leases.record import MemoryShare, PartOf
+from alignup.host.leases.request import make_request
 from alignup.host.processes.identity import identify
 from alignup.machine.machine import Machine
 from leasing import Placer

@@ -73,7 +73,6 @@ def test_what_is_seen_anyway_needs_no_mount(host):
         mounts=(Mount(at, at), Mount(f"{at}/", at)), devices=(DeviceNode("/dev/null", "/dev/null", "rw"),)
     )
     assert needed_mounts(answer) == ()
-    assert needed_mounts(None) == ()
 
 
 def test_other_paths_and_what_is_read_only_are_needed(host):
@@ -110,7 +109,6 @@ def test_device_files_that_a_user_may_not_open_are_known(monkeypatch):
     closed = DeviceNode("/dev/x", "/dev/null", "rwm")
     assert closed_devices(DeviceAnswer(devices=(closed,))) == [closed]
     assert asked == [("/dev/null", os.R_OK | os.W_OK)]
-    assert closed_devices(None) == []
 
 
 # --- the kernel's part

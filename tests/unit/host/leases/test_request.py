@@ -19,9 +19,9 @@ from alignup.host.leases.request import (
 def test_a_request_is_sorted_and_without_zeros():
     """Equal wishes are equal requests."""
     assert make_request(cpus=2, memory="1Gi", devices={"b/b": 1, "a/a": 2, "c/c": 0}, name="x.1-y") == Request(
-        2, 1 << 30, (("a/a", 2), ("b/b", 1)), "best-effort", "x.1-y"
+        cpus=2, memory=1 << 30, devices={"a/a": 2, "b/b": 1}, policy="best-effort", name="x.1-y"
     )
-    assert make_request() == Request()
+    assert make_request() == Request(policy="best-effort")
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_without_a_launcher_there_is_no_automatic_part():
 
 
 def test_the_release_is_read_once():
-    assert make_request().kubelet_version is None
-    assert str(make_request(kubelet_version="v1.33.1").kubelet_version) == "1.33"
+    assert make_request().kubelet_version == ""
+    assert make_request(kubelet_version="v1.33.1").kubelet_version == "1.33"
     with pytest.raises(InputError, match="at kubelet_version"):
         make_request(kubelet_version="new")

@@ -156,7 +156,7 @@ def try_leases(random, machine):
         memory_rule=rule,
     )
     has_memory = bool(rule.open_nodes(machine)) if machine.knows_memory else False
-    node = LeaseNode(site, (), has_memory=has_memory)
+    node = LeaseNode(site)
     held = {}
     for number in range(12):
         if held and random.random() < 0.3:

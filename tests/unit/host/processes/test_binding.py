@@ -10,7 +10,7 @@ import pytest
 
 from alignup.errors import AllocationError
 from alignup.host.processes import binding
-from alignup.host.processes.binding import bind, bind_memory, bind_threads, restore, set_memory
+from alignup.host.processes.binding import bind, bind_threads, restore, set_memory
 from alignup.machine.cpuset import CPUSet
 
 
@@ -87,9 +87,9 @@ def test_freeing_can_fail(monkeypatch):
 def test_memory_is_bound_or_preferred(calls):
     """The modes of set_mempolicy(2)."""
     made, _ = calls
-    assert bind_memory((0, 3), strict=True) == ""
-    assert bind_memory((2,), strict=False) == ""
-    assert bind_memory((0, 3), strict=False) == ""
+    assert set_memory((0, 3), "bind") == ""
+    assert set_memory((2,), "preferred") == ""
+    assert set_memory((0, 3), "preferred") == ""
     assert made == [(2, 0b1001), (1, 0b100), (5, 0b1001)]
 
 
@@ -97,7 +97,7 @@ def test_old_kernels_prefer_the_first_node(calls):
     """They know one preferred node only, and the first is the nearest."""
     made, fail = calls
     fail[5] = errno.EINVAL
-    assert bind_memory((3, 1), strict=False) == ""
+    assert set_memory((3, 1), "preferred") == ""
     assert made == [(5, 0b1010), (1, 0b1000)]
 
 
@@ -154,19 +154,19 @@ def test_the_memory_policy_is_restored(calls):
 def test_the_kernel_is_really_asked():
     """Node 0 is there on every machine that has a policy at all; some containers forbid it."""
     before = binding._memory_policy()
-    trouble = bind_memory((0,), strict=True)
+    trouble = set_memory((0,), "bind")
     if trouble:
         pytest.skip(trouble)
     assert binding._memory_policy() == (2, 1)
     assert binding._set_memory_policy(*before) == 0
     assert binding._memory_policy() == before
-    assert "invalid argument" in bind_memory((1000,), strict=True)
+    assert "invalid argument" in set_memory((1000,), "bind")
 
 
 def test_unknown_architectures_bind_no_memory(monkeypatch):
     """System calls have other numbers there."""
     monkeypatch.setattr(binding, "_NUMBERS", {})
-    assert "function not implemented" in bind_memory((0,), strict=True)
+    assert "function not implemented" in set_memory((0,), "bind")
     assert binding._memory_policy() is None
 
 

@@ -311,7 +311,7 @@ def test_whether_somebody_is_elsewhere_the_kernel_says():
 def test_without_a_free_descriptor_nobody_is_taken_for_one_of_the_host(monkeypatch):
     """A container may have brought that about."""
 
-    def refuse(*_):
+    def refuse(*_, **_more):
         raise OSError(24, "too many open files")
 
     one, other = socket.socketpair()

@@ -1,4 +1,4 @@
-"""The kernel tells when cgroups are empty."""
+"""Leases whose processes have ended last until their cgroups are empty, of which the kernel tells."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ import asyncio
 import os
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from alignup.host.processes.cgroups import CgroupWatch
+import leasing
+from alignup.host.processes import watch as module
+from alignup.host.processes.identity import identify
+from alignup.host.processes.watch import ProcessWatch
 from real_cgroups import made_cgroup
 
 LONG = 60.0
@@ -35,12 +40,29 @@ def ended(process):
     process.communicate()
 
 
-def no_descriptor(*_):
+def no_descriptor(*_, **_more):
     raise OSError(24, "too many open files")
 
 
 def open_files():
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def lease_in(cgroup):
+    """Return a lease whose process has ended, by the name of its cgroup."""
+    gone = msgspec.structs.replace(identify(os.getpid()), start_time=1)
+    return msgspec.structs.replace(leasing.record(), id=cgroup.name, process=gone, cgroup=str(cgroup))
+
+
+@contextmanager
+def watching(*cgroups):
+    """Yield a watch of leases in cgroups, and the list of those that it has told of."""
+    told = []
+    watch = ProcessWatch(told.append, map(lease_in, cgroups))
+    try:
+        yield watch, told
+    finally:
+        watch.close()
 
 
 async def eventually(wanted):
@@ -55,17 +77,14 @@ def test_it_is_told_once_a_cgroup_is_empty(base):
     """Not before, and of no other."""
 
     async def work():
-        told, watch = [], CgroupWatch()
         first, second, other = occupied(base / "a"), occupied(base / "a"), occupied(base / "b")
-        for name in ("a", "b"):
-            assert watch.watch(str(base / name), lambda name=name: told.append(name))
-        ended(first)
-        await asyncio.sleep(0.05)
-        assert (told, len(watch)) == ([], 2)
-        ended(second)
-        await eventually(lambda: told)
-        assert (told, len(watch)) == (["a"], 1)
-        watch.close()
+        with watching(base / "a", base / "b") as (watch, told):
+            ended(first)
+            await asyncio.sleep(0.05)
+            assert (told, len(watch)) == ([], 2)
+            ended(second)
+            await eventually(lambda: told)
+            assert (told, len(watch)) == (["a"], 1)
         ended(other)
 
     before = open_files()
@@ -73,65 +92,63 @@ def test_it_is_told_once_a_cgroup_is_empty(base):
     assert open_files() <= before
 
 
-def test_one_that_is_empty_or_not_there_is_said_at_once(base):
+def test_one_that_is_empty_or_not_there_is_told_of_at_once(base):
     async def work():
-        watch = CgroupWatch()
-        assert not watch.watch(str(base), pytest.fail)
-        assert not watch.watch(str(base / "no"), pytest.fail)
-        assert len(watch) == 0
-        watch.close()
+        with watching(base, base / "no") as (watch, told):
+            assert len(watch) == 0
+            await eventually(lambda: told == [base.name, "no"])
 
     asyncio.run(work())
 
 
 def test_what_is_forgotten_is_not_told(base):
     async def work():
-        told, watch = [], CgroupWatch()
         process = occupied(base / "a")
-        watch.watch(str(base / "a"), pytest.fail)
-        watch.watch(str(base / "a"), lambda: told.append("again"))
-        ended(process)
-        await eventually(lambda: told)
-        process = occupied(base / "a")
-        watch.watch(str(base / "a"), pytest.fail)
-        watch.forget(str(base / "a"))
-        watch.forget(str(base / "a"))
-        ended(process)
-        await asyncio.sleep(0.05)
-        assert told == ["again"]
-        watch.close()
+        with watching(base / "a") as (watch, told):
+            watch.watch(lease_in(base / "a"))
+            ended(process)
+            await eventually(lambda: told)
+            process = occupied(base / "a")
+            watch.watch(lease_in(base / "a"))
+            watch.forget("a")
+            watch.forget("a")
+            ended(process)
+            await asyncio.sleep(0.05)
+            assert told == ["a"]
 
     asyncio.run(work())
 
 
 @pytest.mark.parametrize("call", ["open", "pread"])
-def test_one_that_cannot_be_read_is_not_said_to_be_empty(base, monkeypatch, call):
+def test_one_that_cannot_be_read_is_not_told_of_before_it_can(base, monkeypatch, call):
+    monkeypatch.setattr(module, "_LOOK", 0.01)
+
     async def work():
-        watch = CgroupWatch()
         process = occupied(base / "a")
-        before = open_files()
-        with monkeypatch.context() as patched:
-            patched.setattr(os, call, no_descriptor)
-            with pytest.raises(OSError, match="too many"):
-                watch.watch(str(base / "a"), pytest.fail)
-        assert (len(watch), open_files()) == (0, before)
-        ended(process)
-        watch.close()
+        with watching() as (watch, told):
+            lease, before = lease_in(base / "a"), open_files()
+            with monkeypatch.context() as patched:
+                patched.setattr(os, call, no_descriptor)
+                watch.watch(lease)
+                await asyncio.sleep(0.05)
+            assert (told, len(watch)) == ([], 1)
+            await eventually(lambda: open_files() <= before + 1)
+            ended(process)
+            await eventually(lambda: told)
 
     asyncio.run(work())
 
 
-def test_who_watches_one_that_cannot_be_read_any_more_looks_again(base, monkeypatch):
+def test_one_that_cannot_be_read_any_more_is_looked_at_again(base, monkeypatch):
     async def work():
-        told, watch = [], CgroupWatch()
         process = occupied(base / "a")
-        watch.watch(str(base / "a"), lambda: told.append("look"))
-        with monkeypatch.context() as patched:
-            patched.setattr(os, "pread", no_descriptor)
-            ended(process)
-            await eventually(lambda: told)
-        assert (told, len(watch)) == (["look"], 0)
-        watch.close()
+        with watching(base / "a") as (watch, told):
+            watched = [watch.state_of("a")]
+            with monkeypatch.context() as patched:
+                patched.setattr(os, "pread", no_descriptor)
+                ended(process)
+                await eventually(lambda: watched.append(watch.state_of("a")) or watched[-1] != watched[0])
+            assert (told, watched[-1], len(watch)) == ([], "unknown", 1)
 
     asyncio.run(work())
 
@@ -140,13 +157,12 @@ def test_it_costs_no_time_while_nothing_happens(base):
     """The file is readable all the time, and yet nobody looks at it."""
 
     async def work():
-        watch, looks = CgroupWatch(), []
+        looks = []
         process = occupied(base / "a")
-        watch.watch(str(base / "a"), lambda: None)
-        real = watch._look
-        watch._loop.add_reader(watch._events.fileno(), lambda: (looks.append(1), real()))
-        await asyncio.sleep(0.1)
-        watch.close()
+        with watching(base / "a") as (watch, _):
+            real = watch._take_events
+            watch._loop.add_reader(watch._events.fileno(), lambda: (looks.append(1), real()))
+            await asyncio.sleep(0.1)
         ended(process)
         return len(looks)
 

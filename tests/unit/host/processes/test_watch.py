@@ -154,13 +154,13 @@ def test_a_cgroup_that_cannot_be_read_is_looked_at_again(monkeypatch):
     lease = msgspec.structs.replace(lease_of(gone), cgroup="/one")
     looks = []
 
-    def watch(_self, cgroup, _look):
-        looks.append(cgroup)
+    def follow(_self, lease):
+        looks.append(lease.cgroup)
         if len(looks) < 4:
             raise OSError(24, "too many open files")
         return False
 
-    monkeypatch.setattr(module.CgroupWatch, "watch", watch)
+    monkeypatch.setattr(module.ProcessWatch, "_follow_cgroup", follow)
     assert ended_within([lease], lambda: None) == (0, [lease.id])
     assert looks == ["/one"] * 4
 
