@@ -22,7 +22,7 @@ OPTION_GATES: Final = (
     "TopologyManagerPolicyBetaOptions",
 )
 
-# The gates that concern the resource managers; others change no decision here.
+# The gates that concern the resource managers or what a pod requests; others change no decision here.
 MANAGER_GATES: Final = (
     "CPUManagerPolicyOptions",
     "TopologyManagerPolicyOptions",
@@ -36,6 +36,7 @@ MANAGER_GATES: Final = (
     "InPlacePodVerticalScaling",
     "InPlacePodVerticalScalingExclusiveCPUs",
     "InPlacePodVerticalScalingExclusiveMemory",
+    "DRANodeAllocatableResources",
 )
 
 # The gates that set all gates of a stage, with that stage.

@@ -82,6 +82,7 @@ class NodeConstraints(Record):
         os_label: the pod's own label `kubernetes.io/os`; empty: not given.
         requests: the requests of the pod as a whole (`spec.resources`), in the units of `Container.requests`.
         overhead: `spec.overhead`, in the same units.
+        claimed: what the devices of its claims count as (KEP-5517), in the same units.
     """
 
     node_name: str = ""
@@ -95,6 +96,7 @@ class NodeConstraints(Record):
     requests: Mapping[str, int] = field(default_factory=dict, hash=False)
     overhead: Mapping[str, int] = field(default_factory=dict, hash=False)
     claims: tuple[PodClaim, ...] = ()
+    claimed: Mapping[str, int] = field(default_factory=dict, hash=False)
 
 
 # The constraints of a pod that demands nothing.

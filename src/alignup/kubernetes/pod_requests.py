@@ -118,6 +118,8 @@ def _read_pod(source: PodSource, reading: PodReading) -> Pod:
     if level is not None:
         as_whole = {name: in_units(name, value) for name, value in level.requests.items()}
         constraints = replace(constraints, requests=as_whole)
+    if constraints.claimed and not reading.claims_count:
+        constraints = replace(constraints, claimed={})
     return Pod(
         **source.identity,
         constraints=constraints,
@@ -129,7 +131,9 @@ def _read_pod(source: PodSource, reading: PodReading) -> Pod:
         devices=devices,
         all_containers=init_containers + containers,
         pod_level=pod_level,
-        made_of=source if source.raw_pod or source.allocated or source.stored_qos else None,
+        made_of=source
+        if source.raw_pod or source.allocated or source.stored_qos or source.constraints.claimed
+        else None,
     )
 
 

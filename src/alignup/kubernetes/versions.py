@@ -182,6 +182,7 @@ class PodReading(Record):
     from_status: StatusRequests = StatusRequests.NOBODY
     empty_pod_resources_ignored: bool = True
     pod_limits_defaulted_by_api_server: bool = True
+    claims_count: bool = False
 
 
 class VersionProfile(Record):
@@ -226,6 +227,7 @@ def profile_of(version: KubeletVersion, gates: Mapping[str, bool]) -> VersionPro
             from_status,
             "empty_pod_resources_ignored" in rules and gates.get("PodLevelResourcesFixKubeletQOSClass", False),
             "pod_limits_defaulted_by_api_server" in rules and gates.get("PodLevelResourcesFixDefaulting", False),
+            "claims_count_as_node_resources" in rules and gates.get("DRANodeAllocatableResources", False),
         ),
         **{name: name in rules for name in _OWN_RULES},
     )
