@@ -63,7 +63,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def _started(program: Path, private: Path) -> tuple[subprocess.Popen[bytes], queue.Queue[bytes]]:
-    shell = f"mount --bind {private} {PLUGINS} && exec nice {program}"
+    shell = f"mount --bind {private} {PLUGINS} && exec {program}"
     process = subprocess.Popen(  # noqa: S603  # ours
         ["unshare", "--mount", "sh", "-c", shell],  # noqa: S607  # on PATH
         stdin=subprocess.PIPE,
