@@ -412,10 +412,15 @@ func (n *node) startDevices(numaNodes any) error {
 		}
 		ask(n.devices, "PluginListAndWatchReceiver", name, listed)
 	}
-	go func() { // its channel must never be full
-		for range n.devices.Updates() {
-		}
-	}()
+	if updates := reflect.ValueOf(n.devices).MethodByName("Updates"); updates.IsValid() {
+		go func() { // its channel must never be full
+			for channel := updates.Call(nil)[0]; ; {
+				if _, open := channel.Recv(); !open {
+					return
+				}
+			}
+		}()
+	}
 	n.add(&manager{name: "devices", asked: n.devices})
 	return nil
 }
