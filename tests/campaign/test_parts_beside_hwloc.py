@@ -1,4 +1,8 @@
-"""Parts of real machines, whose CPUs, cores and NUMA nodes are those that hwloc-calc finds in the same files."""
+"""Parts of machines, whose CPUs, cores and NUMA nodes are those that hwloc-calc finds in the same files.
+
+The machines are the small ones of `machine_shapes`, and the real ones in `shared/machines` beside the repository where
+there is such a folder.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +15,13 @@ from pathlib import Path
 import pytest
 
 from alignup import CPUSet, read_machine, split
+from kernel_trees import write
+from machine_shapes import SHAPES
 
-MACHINES = sorted((Path(__file__).parents[2].parent / "shared" / "machines").glob("*.tar.xz"))
+ARCHIVES = sorted((Path(__file__).parents[2].parent / "shared" / "machines").glob("*.tar.xz"))
 HWLOC_CALC = shutil.which("hwloc-calc")
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(HWLOC_CALC is None, reason="hwloc-calc is not installed"),
-    pytest.mark.skipif(not MACHINES, reason="../shared/machines is not beside this clone"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(HWLOC_CALC is None, reason="hwloc-calc is not installed")]
 
 
 def mask(cpus: CPUSet) -> str:
@@ -31,11 +33,18 @@ def mask(cpus: CPUSet) -> str:
     return ",".join(reversed(words))
 
 
-@pytest.mark.parametrize("archive", MACHINES, ids=lambda path: path.name.partition(".")[0])
-def test_parts_are_whole_cores_of_the_nodes_that_hwloc_names(archive, tmp_path) -> None:
-    with tarfile.open(archive) as packed:
-        packed.extractall(tmp_path, filter="data")
-    root = next(tmp_path.iterdir())
+def unpacked(machine: str | Path, folder: Path) -> Path:
+    """Return the root folder of a machine's files, written below a folder."""
+    if isinstance(machine, str):
+        return write(folder / "machine", SHAPES[machine].files())
+    with tarfile.open(machine) as packed:
+        packed.extractall(folder, filter="data")
+    return next(folder.iterdir())
+
+
+@pytest.mark.parametrize("named", [*SHAPES, *ARCHIVES], ids=lambda named: getattr(named, "name", named))
+def test_parts_are_whole_cores_of_the_nodes_that_hwloc_names(named, tmp_path) -> None:
+    root = unpacked(named, tmp_path)
     environment = {**os.environ, "HWLOC_FSROOT": str(root), "HWLOC_COMPONENTS": "linux,stop"}
 
     def calc(*words: str) -> set[int]:

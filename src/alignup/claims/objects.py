@@ -13,6 +13,7 @@ from alignup.kubernetes.quantity import parse_quantity
 
 # The allocation mode that takes every matching device.
 ALL: Final = "All"
+_ONE: Final = 10**9
 
 
 class Amount(int):
@@ -144,6 +145,28 @@ class Taint(Wire, frozen=True):
     effect: str = ""
 
 
+class Mapping(Wire, frozen=True):
+    """How much of a resource of the node a device is: by what is taken of a capacity, or by the device."""
+
+    capacity_key: str = ""
+    capacity_multiplier: Amount = Amount(_ONE)
+    device_multiplier: Amount = Amount(0)
+
+
+class Overhead(Wire, frozen=True):
+    """What of a resource of the node goes with a device, for each pod and for each container that uses its claim."""
+
+    per_pod: Amount = Amount(0)
+    per_container: Amount = Amount(0)
+
+
+class NodeResource(Wire, frozen=True):
+    """How a device counts as a resource of the node (KEP-5517)."""
+
+    mapping: Mapping | None = None
+    overhead: Overhead = Overhead()
+
+
 class Device(Wire, frozen=True):
     """A device of a slice."""
 
@@ -158,6 +181,7 @@ class Device(Wire, frozen=True):
     all_nodes: bool = False
     binds_to_node: bool = False
     binding_conditions: tuple[str, ...] | None = None
+    node_allocatable_resources: dict[str, NodeResource] = {}
 
 
 class Pool(Wire, frozen=True):

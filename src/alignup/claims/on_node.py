@@ -7,6 +7,8 @@ The scheduler chooses the devices of claims before the kubelet chooses CPUs and 
 from __future__ import annotations
 
 import re
+from collections import Counter
+from contextlib import suppress
 from copy import copy
 from functools import partial
 from itertools import combinations
@@ -22,6 +24,8 @@ from alignup.claims.scheduler_gates import Gates, gates_of
 from alignup.claims.why import all_ways, why_not
 from alignup.errors import AllocationError as NotAllocatedError
 from alignup.kubernetes.manifest import resized_pod
+from alignup.kubernetes.node_fit import beyond_level
+from alignup.kubernetes.quantity import in_units
 from alignup.machine.bits import bit_numbers, bit_set, ids_of, overlapping
 from alignup.records import Record, replace
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint
@@ -111,6 +115,36 @@ class ClaimedDevice(Record):
         return {"claim": self.claim, "request": self.request, **self.id._asdict(), "numaNodes": list(self.numa_nodes)}
 
 
+def node_resources(
+    claim: objects.Claim, devices: Mapping[objects.DeviceId, objects.Device], users: int
+) -> Counter[str]:
+    """Return what an allocated claim counts as on the node, in billionths; source: `buildNodeAllocatableDRAInfo`.
+
+    Args:
+        claim: with its devices.
+        devices: those that the node reaches.
+        users: how many containers use the claim.
+
+    Raises:
+        AllocationError: a device counts by a capacity, and the allocation does not tell what it takes.
+    """
+    found: Counter[str] = Counter()
+    for one in claim.allocated or ():
+        for name, how in devices[one.id].node_allocatable_resources.items() if one.id in devices else ():
+            found[name] += how.overhead.per_pod + users * how.overhead.per_container
+            if how.mapping is not None and how.mapping.capacity_key:
+                if one.consumed_capacity is None:
+                    raise AllocationError(
+                        f"claim {claim}, device {one.device}: ConsumedCapacity is nil, but Capacity key "
+                        f"'{how.mapping.capacity_key}' is set in NodeAllocatableResources for resource {name}"
+                    )
+                taken = one.consumed_capacity.get(how.mapping.capacity_key, 0)
+                found[name] += -(-taken * how.mapping.capacity_multiplier // _BILLION)
+            elif how.mapping is not None:
+                found[name] += how.mapping.device_multiplier
+    return found
+
+
 class ClaimProvider:
     """Gives pods the devices of their claims on one node.
 
@@ -145,14 +179,15 @@ class ClaimProvider:
         self.near: dict[objects.DeviceId, tuple[int, ...]] = {}
         # The attributes by which devices tell their NUMA node.
         self.attributes: set[str] = set()
+        self._devices: dict[objects.DeviceId, objects.Device] = {}
         self.slices = resources.slices_near(node.name)
         for pool in gather_pools(self.slices, node, self._gates):
             for part in pool.slices:
                 for device in part.devices:
                     nodes = numa_nodes_of(part.driver, device, by_address)
-                    self.near[objects.DeviceId(part.driver, pool.name, device.name)] = tuple(
-                        one for one in nodes if one in machine.numa_node_ids
-                    )
+                    id_ = objects.DeviceId(part.driver, pool.name, device.name)
+                    self._devices[id_] = device
+                    self.near[id_] = tuple(one for one in nodes if one in machine.numa_node_ids)
                     self.attributes.add(numa_attribute_of(part.driver, device))
         self.attributes.discard("")
 
@@ -301,6 +336,54 @@ class ClaimProvider:
         if found is None:
             raise NotAllocatedError("cannot allocate all claims", UNSCHEDULABLE)
         self.held[pod.uid] = {**held, **claims, **found}
+        if self._gates.node_resources:
+            self._check_node_resources(pod)
+
+    def _check_node_resources(self, pod: Pod) -> None:
+        """Refuse what the scheduler does not let count on the node; source: `nodeallocatabledynamicresources.go`.
+
+        Raises:
+            AllocationError: another pod has a claim that counts, or the pod as a whole requests less than counts.
+        """
+        others = {str(one) for uid, held in self.held.items() if uid != pod.uid for one in held.values()}
+        for claim in self.held[pod.uid].values():
+            try:
+                node_resources(claim, self._devices, 0)
+            except AllocationError as error:
+                raise NotAllocatedError(str(error), UNSCHEDULABLE) from error
+            how = [self._devices[one.id] for one in claim.allocated or () if one.id in self._devices]
+            is_mapped = any(one.mapping for device in how for one in device.node_allocatable_resources.values())
+            if is_mapped and str(claim) in others:
+                raise NotAllocatedError(
+                    f"node allocatable resource claim {claim.name} has a mapped device and cannot be shared across "
+                    "pods",
+                    UNSCHEDULABLE,
+                )
+        if short := beyond_level(self.counted(pod)):
+            raise NotAllocatedError(
+                f"pod level request for {short} is insufficient to cover the aggregated container and node-allocatable "
+                "DRA requests",
+                UNSCHEDULABLE,
+            )
+
+    def counted(self, pod: Pod) -> Pod:
+        """Return a pod with what the devices of its claims count as on the node, unless its status tells that.
+
+        Claims that were adopted without what they take of a capacity count nothing by it.
+        """
+        held = self.held.get(pod.uid, {})
+        if not held or pod.constraints.claimed or not self._gates.node_resources:
+            return pod
+        claims, users, found = {}, Counter[str](), Counter[str]()
+        for one in pod.constraints.claims:
+            if one.name in held:
+                claims[str(held[one.name])] = held[one.name]
+                users[str(held[one.name])] += len(one.containers)
+        for name, claim in claims.items():
+            with suppress(AllocationError):
+                found.update(node_resources(claim, self._devices, users[name]))
+        claimed = {name: in_units(name, amount) for name, amount in found.items()}
+        return replace(pod, constraints=replace(pod.constraints, claimed=claimed))
 
     def adopt(self, pod_uid: str, devices: Mapping[str, Iterable[str]]) -> None:
         """Note devices that a pod was given elsewhere, by claim, each as `driver/pool/device`.

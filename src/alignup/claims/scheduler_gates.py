@@ -15,6 +15,7 @@ from alignup.records import Record
 
 RELEASES: Final = ("1.34", "1.35", "1.36", "1.37")
 NEWEST: Final = "1.37"
+NODE_RESOURCES: Final = "DRANodeAllocatableResources"
 _UNSUPPORTED: Final = ("DRAOptionalNodeOperations", "DRADerivedAttributes", "DRADeviceCompatibilityGroups")
 
 
@@ -25,6 +26,7 @@ class Gates(Record):
         list_attributes: constraints compare lists as sets.
         list_selectors: selectors may be asked about devices that have lists.
         allocator: `stable`, `incubating` or `experimental`.
+        node_resources: devices may count as CPU, memory or hugepages of the node (KEP-5517).
     """
 
     admin_access: bool
@@ -38,6 +40,7 @@ class Gates(Record):
     list_selectors: bool
     allocator: str
     is_before_37: bool
+    node_resources: bool = False
 
 
 def gates_of(release: str = NEWEST, features: Mapping[str, bool] | None = None) -> Gates:
@@ -59,7 +62,8 @@ def gates_of(release: str = NEWEST, features: Mapping[str, bool] | None = None) 
     def is_on(name: str) -> bool:
         return is_set.get(name, False)
 
-    for name in _UNSUPPORTED:
+    # devices of 1.36 say otherwise how they count, in fields that 1.37 has given up
+    for name in (*_UNSUPPORTED, *((NODE_RESOURCES,) if release != NEWEST else ())):
         if is_on(name):
             raise InputError(f"the rules of the feature gate {name} are not modelled: switch it off")
     old = release == "1.36"
@@ -81,4 +85,5 @@ def gates_of(release: str = NEWEST, features: Mapping[str, bool] | None = None) 
         list_selectors=lists or not old,
         allocator="experimental" if experimental else "incubating" if newer else "stable",
         is_before_37=old,
+        node_resources=is_on(NODE_RESOURCES),
     )

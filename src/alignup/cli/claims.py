@@ -13,7 +13,7 @@ from alignup.cli.inputs import read_bytes, read_claims, read_mapping, read_resou
 from alignup.errors import InputError, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from alignup.claims.objects import Claim, Device, DeviceId
     from alignup.claims.on_node import ClaimsOutcome
@@ -57,6 +57,7 @@ def command(
     The claims of one pod are allocated together, in the pod's order. Devices come in the order in which the scheduler
     chooses them.
     """
+    from alignup.claims.on_node import node_resources
     from alignup.claims.problem import AllocationError, Problem, question_of, results_of, solve
     from alignup.claims.read import Resources
     from alignup.claims.scheduler_gates import NEWEST, gates_of
@@ -86,10 +87,16 @@ def command(
         problem = Problem(question)
         results = results_of(problem, node.name, solve(problem))
         devices = {one.id: one.device for one in problem.devices}
-        told, said = _refused(question) if results is None else _allocated(results, devices, addresses)
+        users = [len(one.containers) for pod in asked.pods for one in pod.constraints.claims] or [0] * len(claims)
+        counts = [
+            node_resources(claim, devices, count) if question.gates.node_resources else {}
+            for claim, count in zip(results or (), users, strict=False)
+        ]
+        told, said = _refused(question) if results is None else _allocated(results, devices, addresses, counts)
     except AllocationError as error:
         where = {"node": "on this node", "timeout": "here", "notUnderstood": "here"}.get(error.kind, "on any node")
-        told, said = {"error": str(error), "class": error.kind}, [f"no devices {where}: {error}"]
+        results, told = None, {"error": str(error), "class": error.kind}
+        said = [f"no devices {where}: {error}"]
     if as_json:
         click.echo(json.dumps({"node": node.name, "result": None, **told}))
         return 1 if results is None else 0
@@ -174,14 +181,19 @@ def _refused(question: Question) -> tuple[dict[str, Any], list[str]]:
 
 
 def _allocated(
-    claims: tuple[Claim, ...], devices: Mapping[DeviceId, Device], addresses: Mapping[str, int]
+    claims: tuple[Claim, ...],
+    devices: Mapping[DeviceId, Device],
+    addresses: Mapping[str, int],
+    counts: Sequence[Mapping[str, int]],
 ) -> tuple[dict[str, Any], list[str]]:
     """Return what is allocated, in JSON's types and as lines."""
     from alignup.claims.on_node import numa_nodes_of
-    from alignup.claims.scenarios import answer_of
+    from alignup.claims.scenarios import answer_of, quantity_text
 
     answer = answer_of(claims) or []
-    for claim, one in zip(claims, answer, strict=True):
+    for claim, one, amounts in zip(claims, answer, counts, strict=True):
+        if amounts:
+            one["nodeAllocatableResources"] = {name: quantity_text(amount) for name, amount in amounts.items()}
         for device, told in zip(claim.allocated or (), one["devices"], strict=True):
             if nodes := numa_nodes_of(device.driver, devices[device.id], addresses):
                 told["numaNodes"] = list(nodes)
@@ -194,4 +206,6 @@ def _allocated(
             extra = ", with admin access" if told.get("adminAccess") else ""
             name = f"{told['driver']}/{told['pool']}/{told['device']}"
             lines.append(f"  {told['request']}: {name}{near}{takes}{extra}")
+        if counts_as := one.get("nodeAllocatableResources"):
+            lines.append(f"  counts on the node as {', '.join(f'{name} {text}' for name, text in counts_as.items())}")
     return {"result": answer}, lines

@@ -30,12 +30,14 @@ class Launcher(Record):
     Attributes:
         sizes: those that say how many ranks there are, the first that is set counts.
         unbind: the option by which it leaves ranks unbound; empty: it binds none.
+        granted: the variable that says how many CPUs it gave to all ranks of the machine; empty: none does.
     """
 
     name: str
     rank: str
     sizes: tuple[str, ...]
     unbind: str = ""
+    granted: str = ""
 
 
 LAUNCHERS: Final = (
@@ -55,6 +57,7 @@ LAUNCHERS: Final = (
         "SLURM_LOCALID",
         ("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE"),
         "srun --cpu-bind=none",
+        "SLURM_CPUS_ON_NODE",
     ),
 )
 
@@ -76,7 +79,9 @@ class LocalRank(Record):
             own, above = os.sched_getaffinity(0), os.sched_getaffinity(os.getppid())
         except OSError:
             return ""
-        if not self.launcher.unbind or not own < above:
+        # where the rank has all that the launcher gave, no option of it gives more
+        granted = os.environ.get(self.launcher.granted, "")
+        if not self.launcher.unbind or not own < above or granted == str(len(own)):
             return ""
         return (
             f"{self.launcher.name} has bound this rank to CPUs {CPUSet(own)} of {CPUSet(above)}, of which parts are "

@@ -26,6 +26,7 @@ from alignup.kubernetes.pod import (
     source_of,
 )
 from alignup.kubernetes.quantity import in_units, parse_quantity, whole_units
+from alignup.records import replace
 
 if TYPE_CHECKING:
     from alignup.kubernetes.wire import ContainerWire, PodSpecWire, PodStatusWire, PodWire, ResourcesWire
@@ -91,6 +92,8 @@ def read_pod(manifest: Mapping[str, Any], place: str = "", stored_qos: QOSClass 
     os_label = metadata.labels.get(OS_LABEL, "") if metadata.labels else ""
     claims = _claims(spec, wire.status) if spec.resource_claims else ()
     constraints = _constraints(spec, os_label, claims, before)
+    if wire.status is not None and wire.status.node_allocatable_resource_claim_statuses:
+        constraints = replace(constraints, claimed=_claimed(wire.status, before))
     return PodSource(identity, raw_init, raw_containers, whole, allocated, constraints, stored_qos).pod()
 
 
@@ -106,6 +109,19 @@ def _claims(spec: PodSpecWire, status: PodStatusWire | None) -> tuple[PodClaim, 
         claim, template = one.resource_claim_name or made.get(one.name) or "", one.resource_claim_template_name or ""
         found.append(PodClaim(one.name, claim, template, users))
     return tuple(found)
+
+
+def _claimed(status: PodStatusWire, before: str) -> dict[str, int]:
+    """Return what the claims of a pod count as, by its status; source: `addDRANodeAllocatableClaimResources`."""
+    found: dict[str, int] = {}
+    for index, claim in enumerate(status.node_allocatable_resource_claim_statuses or ()):
+        place = f"{before}status.nodeAllocatableResourceClaimStatuses[{index}]"
+        for one in (*(claim.mapping or ()), *(claim.overhead or ())):
+            amounts = (one.quantity, one.per_pod, one.per_container)
+            mapped, by_pod, by_container = (parse_quantity(value or 0, place, one.name) for value in amounts)
+            total = mapped + by_pod + len(claim.containers or ()) * by_container
+            found[one.name] = found.get(one.name, 0) + total
+    return {name: in_units(name, amount) for name, amount in found.items()}
 
 
 @cache

@@ -112,14 +112,35 @@ def _as_float32(value: float) -> float:
 def requests_of(pod: Pod) -> dict[str, int]:
     """Return what a pod requests as a whole, as the scheduler and the kubelet count it.
 
-    The peak of its containers, or what the pod as a whole requests of CPU, memory and hugepages; and its overhead.
+    The peak of its containers and what its claims count as, or what the pod as a whole requests of CPU, memory and
+    hugepages; and its overhead.
     """
     demands = pod.constraints
-    asked = peak(pod.init_containers, pod.containers, lambda one: one.requests.items())
-    asked |= {name: amount for name, amount in demands.requests.items() if name in _POD_LEVEL or is_pinned_memory(name)}
+    asked = {**_without_level(pod), **_level(pod)}
     for name, amount in demands.overhead.items():
         asked[name] = asked.get(name, 0) + amount
     return {name: amount for name, amount in asked.items() if amount}
+
+
+def _without_level(pod: Pod) -> dict[str, int]:
+    asked = peak(pod.init_containers, pod.containers, lambda one: one.requests.items())
+    for name, amount in pod.constraints.claimed.items():
+        asked[name] = asked.get(name, 0) + amount
+    return asked
+
+
+def _level(pod: Pod) -> dict[str, int]:
+    asked = pod.constraints.requests.items()
+    return {name: amount for name, amount in asked if name in _POD_LEVEL or is_pinned_memory(name)}
+
+
+def beyond_level(pod: Pod) -> str:
+    """Return the resource of which the pod as a whole requests less than its containers and claims; empty: none.
+
+    Source: `validatePodLevelResourcesCoverDRA` of the scheduler, for requests.
+    """
+    asked = _without_level(pod)
+    return next((name for name, amount in _level(pod).items() if asked.get(name, 0) > amount), "")
 
 
 def is_critical(pod: Pod) -> bool:

@@ -110,6 +110,7 @@ class NodeConstraints(Record):
         os_label: the pod's own label `kubernetes.io/os`; empty: not given.
         requests: the requests of the pod as a whole (`spec.resources`), in the units of `Container.requests`.
         overhead: `spec.overhead`, in the same units.
+        claimed: what the devices of its claims count as (KEP-5517), in the same units.
     """
 
     node_name: str = ""
@@ -123,6 +124,7 @@ class NodeConstraints(Record):
     requests: Mapping[str, int] = field(default_factory=dict, hash=False)
     overhead: Mapping[str, int] = field(default_factory=dict, hash=False)
     claims: tuple[PodClaim, ...] = ()
+    claimed: Mapping[str, int] = field(default_factory=dict, hash=False)
 
 
 # The constraints of a pod that demands nothing.
@@ -284,6 +286,9 @@ def _read_pod(source: PodSource, reading: PodReading) -> Pod:
     if level is not None:
         as_whole = {name: in_units(name, value) for name, value in level.requests.items()}
         constraints = replace(constraints, requests=as_whole)
+    if constraints.claimed and not reading.claims_count:
+        constraints = replace(constraints, claimed={})
+    can_differ = source.raw_pod or source.allocated or source.stored_qos or source.constraints.claimed
     return Pod(
         **source.identity,
         constraints=constraints,
@@ -295,7 +300,7 @@ def _read_pod(source: PodSource, reading: PodReading) -> Pod:
         devices=devices,
         all_containers=init_containers + containers,
         pod_level=pod_level,
-        made_of=source if source.raw_pod or source.allocated or source.stored_qos else None,
+        made_of=source if can_differ else None,
     )
 
 

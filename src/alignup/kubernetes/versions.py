@@ -183,6 +183,7 @@ class PodReading(Record):
     from_status: StatusRequests = StatusRequests.NOBODY
     empty_pod_resources_ignored: bool = True
     pod_limits_defaulted_by_api_server: bool = True
+    claims_count: bool = False
 
 
 class VersionProfile(Record):
@@ -223,5 +224,6 @@ def profile_of(version: KubeletVersion, gates: Mapping[str, bool]) -> VersionPro
         from_status = StatusRequests.WITH_SIDECARS if sidecars else StatusRequests.CONTAINERS
     ignored = "empty_pod_resources_ignored" in rules and gates.get("PodLevelResourcesFixKubeletQOSClass", False)
     defaulted = "pod_limits_defaulted_by_api_server" in rules and gates.get("PodLevelResourcesFixDefaulting", False)
-    reading = PodReading(pod_level, from_status, ignored, defaulted)
+    claims_count = "claims_count_as_node_resources" in rules and gates.get("DRANodeAllocatableResources", False)
+    reading = PodReading(pod_level, from_status, ignored, defaulted, claims_count)
     return VersionProfile(pods=reading, **{name: name in rules for name in _OWN_RULES})

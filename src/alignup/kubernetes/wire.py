@@ -101,6 +101,23 @@ class ClaimWire(msgspec.Struct, rename="camel", gc=False):
     resource_claim_template_name: str | None = None
 
 
+class ClaimAmountWire(msgspec.Struct, rename="camel", gc=False):
+    """What a claim counts as of one resource on the wire."""
+
+    name: str
+    quantity: Any = None
+    per_pod: Any = None
+    per_container: Any = None
+
+
+class ClaimAmountsWire(msgspec.Struct, gc=False):
+    """What a claim of a pod counts as, by the pod's status on the wire."""
+
+    containers: list[str] | None = None
+    mapping: list[ClaimAmountWire] | None = None
+    overhead: list[ClaimAmountWire] | None = None
+
+
 class ResourcesWire(msgspec.Struct, gc=False):
     """A resources section on the wire; quantities are strings or numbers there."""
 
@@ -149,6 +166,7 @@ class PodStatusWire(msgspec.Struct, rename="camel", gc=False):
     container_statuses: list[ContainerStatusWire] | None = None
     init_container_statuses: list[ContainerStatusWire] | None = None
     resource_claim_statuses: list[ClaimWire] | None = None
+    node_allocatable_resource_claim_statuses: list[ClaimAmountsWire] | None = None
 
 
 class MetadataWire(msgspec.Struct, rename="camel", gc=False):

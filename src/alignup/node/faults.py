@@ -6,22 +6,26 @@ Which release has which is in the files of `alignup.kubernetes.releases`; a node
 from __future__ import annotations
 
 from functools import partial
+from math import prod
 from typing import TYPE_CHECKING, Final
 
 from alignup.kubernetes.pod import Container, Pod, is_pinned_memory
 from alignup.kubernetes.versions import release_of
 from alignup.providers.cpu.provider import CpuProvider
 from alignup.records import Record
+from alignup.topology_manager.hints import HintList, TopologyHint
 from alignup.topology_manager.provider import HintProvider, RecordingProvider
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from alignup.node.node import Node
     from alignup.topology_manager.hints import TopologyHint
 
 # A walk over all sets of more NUMA nodes takes minutes, and twice as long with each more.
 MOST_WALKED: Final = 20
+# A kubelet merges some four million combinations of hints a second.
+MOST_MERGED: Final = 10**9
 
 
 class Fault(Record):
@@ -44,11 +48,20 @@ def known_faults(node: Node, pod: Pod) -> tuple[Fault, ...]:
     """
     known = release_of(node.config.version).faults
     found = dict(_of_node(node, pod))
-    if node.cpu is not None and any(one.exclusive_cpus for one in pod.all_containers):
-        with node.manager.lock, node.scratch(partial(_watched, found=found)) as scratch:
+    lists = len(pod.devices) + len(pod.memory) + bool(pod.exclusive_cpus)
+    merges = node.manager.policy.name in ("best-effort", "restricted")
+    is_long = merges and (1 << len(node.machine.numa_nodes)) ** lists > MOST_MERGED
+    if is_long or (node.cpu is not None and any(one.exclusive_cpus for one in pod.all_containers)):
+        watched: list[RecordingProvider] = []
+        with node.manager.lock, node.scratch(partial(_watched, found=found, watched=watched)) as scratch:
             scratch.whole_verdict = False
             if scratch.admit(pod):
                 scratch.remove(pod.uid)
+        count = max(_combinations(pod, watched)) if merges else 0
+        if count > MOST_MERGED:
+            found["merges_all_combinations"] = Fault(
+                "does not answer", f"it merges all {count:.1e} combinations of hints"
+            )
     return tuple(fault for name, fault in found.items() if name in known)
 
 
@@ -70,6 +83,19 @@ def _of_node(node: Node, pod: Pod) -> Iterator[tuple[str, Fault]]:
     if node.memory is not None and lacking:
         text = f"{lacking[0]} is requested, of which the machine has no pages at all"
         yield "panics_on_missing_hugepages", Fault("panics", text)
+
+
+def _combinations(pod: Pod, watched: Sequence[RecordingProvider]) -> Iterator[int]:
+    """Yield of how many combinations of hints the best was chosen, for the pod and for each container."""
+    for name in ("", *(one.name for one in pod.all_containers)):
+        offered = [(one.by_container.get(name) if name else one.by_pod) or {} for one in watched]
+        yield prod(_size(hints) for resources in offered for hints in resources.values() if hints)
+
+
+def _size(hints: Sequence[TopologyHint] | HintList) -> int:
+    """Return how many hints there are; of more than can be counted, more than a kubelet merges."""
+    count = hints.total() if isinstance(hints, HintList) else len(hints)
+    return MOST_MERGED + 1 if count is None else count
 
 
 class _Watched(RecordingProvider):
@@ -94,5 +120,6 @@ class _Watched(RecordingProvider):
         self.provider.allocate(pod, container, affinity)
 
 
-def _watched(provider: HintProvider, found: dict[str, Fault]) -> HintProvider:
-    return _Watched(provider, found) if isinstance(provider, CpuProvider) else provider
+def _watched(provider: HintProvider, found: dict[str, Fault], watched: list[RecordingProvider]) -> HintProvider:
+    watched.append(_Watched(provider, found) if isinstance(provider, CpuProvider) else RecordingProvider(provider))
+    return watched[-1]

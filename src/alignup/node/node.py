@@ -216,14 +216,15 @@ class Node:
         """
         from alignup.claims.on_node import ClaimProvider  # noqa: PLC0415  # as above
         from alignup.claims.read import Resources, resources_of  # noqa: PLC0415  # as above
-        from alignup.claims.scheduler_gates import gates_of  # noqa: PLC0415  # few nodes have claims
+        from alignup.claims.scheduler_gates import NODE_RESOURCES, gates_of  # noqa: PLC0415  # few nodes have claims
 
         found = resources if isinstance(resources, Resources) else resources_of(resources, "resources")
         known = self.node_object
         if name and (known is None or known.name != name):
             known = NodeObject(name, {"kubernetes.io/hostname": name, **self.labels})
         at = known if known is not None and known.name else found.only_node
-        self.claims = ClaimProvider(self.machine, found, at, gates_of(release), gives_hints=dra_hints)
+        features = {NODE_RESOURCES: True} if self.config.profile.pods.claims_count else None
+        self.claims = ClaimProvider(self.machine, found, at, gates_of(release, features), gives_hints=dra_hints)
         self.manager.add_provider(self.claims)
 
     def __repr__(self) -> str:
@@ -439,10 +440,15 @@ class Node:
 
     def checked_as_whole(self, pod: Pod) -> tuple[Refusal | None, tuple[Pod, ...]]:
         """Return why the kubelet's own checks refuse a pod that the managers have admitted, or whom it preempts."""
-        misfit = misfit_of(pod, [one for one in self.pods if one.uid != pod.uid], self.limits(pod))
+        others = [self.counted(one) for one in self.pods if one.uid != pod.uid]
+        misfit = misfit_of(self.counted(pod), others, self.limits(pod))
         if misfit.reason:
             return Refusal(misfit.reason, misfit.message, provider=KUBELET, resources=misfit.resources), ()
         return None, misfit.preempted
+
+    def counted(self, pod: Pod) -> Pod:
+        """Return an admitted pod with what the devices of its claims count as on this node (KEP-5517)."""
+        return pod if self.claims is None else self.claims.counted(pod)
 
     def limits(self, pod: Pod) -> NodeObject:
         """Return what the node as a whole offers to pods, once its managers have admitted this one."""

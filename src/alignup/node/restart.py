@@ -124,11 +124,11 @@ def admit_again(node: Node, pods: Iterable[Pod]) -> Restarted:
         for pod in pods:
             refusal = node.manager.allocate_again(pod, providers)
             if refusal is None and node.whole_verdict:
-                misfit = misfit_of(pod, kept, node.limits(pod))
+                misfit = misfit_of(node.counted(pod), kept, node.limits(pod))
                 if misfit.reason:
                     refusal = Refusal(misfit.reason, misfit.message, provider=KUBELET, resources=misfit.resources)
             if refusal is None:
-                kept.append(pod)
+                kept.append(node.counted(pod))
             else:
                 refused[pod.uid] = refusal
         for uid in refused:

@@ -34,7 +34,7 @@ class Layout:
     """NUMA nodes and what is on them."""
 
     cpus: tuple[int, ...]
-    """How many CPUs each node has."""
+    """How many CPUs each node has; 0: it has memory only."""
     memory: tuple[int, ...]
     """MiB of each node; 0: it has none."""
     device_node: int | None = None
@@ -61,7 +61,8 @@ class Layout:
             of_memory = f",memdev=memory{node}" if memory else ""
             if memory:
                 yield from ("-object", f"memory-backend-ram,id=memory{node},size={memory}M")
-            yield from ("-numa", f"node,nodeid={node},cpus={first}-{first + cpus - 1}{of_memory}")
+            of_cpus = f",cpus={first}-{first + cpus - 1}" if cpus else ""
+            yield from ("-numa", f"node,nodeid={node}{of_cpus}{of_memory}")
             first += cpus
         for node in range(nodes):
             for other in range(node):

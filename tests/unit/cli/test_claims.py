@@ -351,3 +351,28 @@ def test_a_node_line_and_a_scenario_may_bring_their_own_objects(alignup, write) 
     scenario = {**line, "name": "s", "steps": [{"admit": pod()}]}
     answer = json.loads(alignup("replay", "--json", write("s.jsonl", scenario)).out)
     assert answer["steps"][0]["claims"]["devices"][0]["device"] == "g1"
+
+
+@pytest.mark.parametrize(("gates", "amounts"), [((), None), (("DRANodeAllocatableResources=true",), ["5", "1536"])])
+def test_what_a_claim_counts_as_on_the_node_is_told(run, gates, amounts) -> None:
+    counts = {
+        "cpu": {"mapping": {"deviceMultiplier": "2500m"}},
+        "memory": {"overhead": {"perPod": "512", "perContainer": "256"}},
+    }
+    known = resources(
+        device("g0", 0, nodeAllocatableResources=counts), device("g1", 0, nodeAllocatableResources=counts)
+    )
+    containers = [{"name": "main", "resources": {"claims": [{"name": "own"}]}}]
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p"},
+        "spec": {"resourceClaims": [{"name": "own", "resourceClaimName": "c"}], "containers": containers},
+    }
+    options = [word for gate in gates for word in ("--feature-gate", gate)]
+    status, output = run(known, claim(("gpu", GPU, 2)), pod, options=(*options, "--json"))
+    assert status == 0
+    told = json.loads(output)["result"][0].get("nodeAllocatableResources")
+    assert told == (None if amounts is None else dict(zip(("cpu", "memory"), amounts, strict=True)))
+    status, output = run(known, claim(("gpu", GPU, 2)), pod, options=tuple(options))
+    assert ("counts on the node as cpu 5, memory 1536" in output) is (amounts is not None)

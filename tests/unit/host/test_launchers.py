@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from alignup.errors import InputError
@@ -70,3 +72,11 @@ def test_an_unknown_launcher_is_told_what_was_looked_for():
     for launcher in LAUNCHERS:
         assert launcher.rank in str(caught.value)
         assert all(size in str(caught.value) for size in launcher.sizes)
+
+
+@pytest.mark.parametrize(("granted", "is_told"), [("1", False), ("2", True), ("", True)])
+def test_a_rank_that_has_all_that_slurm_granted_is_not_told_how_to_get_more(monkeypatch, granted, is_told):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3} if pid == 0 else {2, 3})
+    monkeypatch.setenv("SLURM_CPUS_ON_NODE", granted)
+    found = local_rank({"SLURM_LOCALID": "0", "SLURM_TASKS_PER_NODE": "2"}).binding()
+    assert ("start the ranks with srun --cpu-bind=none" in found) is is_told

@@ -1,7 +1,8 @@
-"""Ten shapes of machines: small ones of our own making, and real ones against what hwloc makes of them.
+"""Ten shapes of machines, against what another observer finds in the same files.
 
-The real ones are not part of the repository. They are read from the folder that ALIGNUP_MACHINES names, or from
-`shared/machines` beside the repository where there is such a folder.
+Each shape is a small machine of our own making that tells of itself as one real machine does, and needs nothing beside
+the repository. The real ones themselves, with what hwloc makes of them, are not ours to hand on: they are tried as well
+from the folder that ALIGNUP_MACHINES names, or `shared/machines` beside the repository, where there is one.
 """
 
 from __future__ import annotations

@@ -1,0 +1,81 @@
+"""Fresh random scenarios, decided by the managers of a kubelet's release and by `alignup`.
+
+`ALIGNUP_MANAGERS` names a folder with a folder for each release, such as `1.35.4`, in which `tests/rig/build` has built
+`managers`. `ALIGNUP_FRESH` says how many scenarios (300), `ALIGNUP_SEED` from which seed, `ALIGNUP_PATIENCE` how many
+seconds a kubelet has for one. What differs, and what a kubelet does not answer, is kept in the test's folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from alignup.node import Node
+from alignup.node.faults import known_faults
+from kubelet_answers import check_case
+from rig.managers import answers, compacted
+from rig.scenarios import scenario
+
+PROGRAMS = sorted(Path(os.environ.get("ALIGNUP_MANAGERS") or "/nowhere").glob("1.*/managers"))
+COUNT = int(os.environ.get("ALIGNUP_FRESH", "300"))
+SEED = int(os.environ.get("ALIGNUP_SEED") or random.SystemRandom().randrange(10**6, 10**9))
+PATIENCE = float(os.environ.get("ALIGNUP_PATIENCE", "5"))
+
+
+def why_not() -> str:
+    """Return why no managers can be asked here; empty: they can."""
+    if not PROGRAMS:
+        return "ALIGNUP_MANAGERS names no folder with managers of a release"
+    return "" if os.geteuid() == 0 and shutil.which("unshare") else "managers are run by root, by unshare"
+
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(why_not()), reason=why_not() or "they can be asked")]
+
+
+def faults_on_the_way(case: dict[str, Any]) -> set[str]:
+    """Return what `alignup` tells of known faults of that kubelet, up to the first that it does not survive."""
+    node, found = Node.from_dict(case), set[str]()
+    for step in case["steps"]:
+        if "admit" in step:
+            found |= {fault.does for fault in known_faults(node, node.read(step["admit"]))}
+            node.admit(step["admit"])
+        elif "remove" in step and any(pod.uid == step["remove"] for pod in node.pods):
+            node.remove(step["remove"])
+    return found
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.parent.name)
+def test_all_end_as_in_the_kubelet(program: Path, tmp_path: Path) -> None:
+    minor = program.parent.name.rpartition(".")[0]
+    cases = [scenario(seed) | {"kubeletVersion": minor} for seed in range(SEED, SEED + COUNT)]
+    runs = [answers(program, cases, tmp_path / f"kubelet-{number}", PATIENCE) for number in range(2)]
+    compared, unanswered, unstable, steps, wrong = 0, 0, 0, 0, []
+    for case, *told in zip(cases, *runs, strict=True):
+        if any("unanswered" in one for one in told):
+            unanswered += 1
+            with (tmp_path / "unanswered.jsonl").open("a") as file:
+                file.write(json.dumps({**case, "faults": sorted(faults_on_the_way(case))}) + "\n")
+            continue
+        vector = compacted(case, told)
+        if vector is None:
+            unstable += 1
+            continue
+        compared, steps = compared + 1, steps + len(vector.get("expect", ()))
+        try:
+            check_case(vector)
+        except Exception as error:  # noqa: BLE001  # whatever it is, it is not the kubelet's answer
+            wrong.append(f"{case['name']}: {type(error).__name__}: {str(error)[:300]}")
+            with (tmp_path / "different.jsonl").open("a") as file:
+                file.write(json.dumps(vector) + "\n")
+    sys.stdout.write(
+        f"kubelet {program.parent.name}, seed {SEED}: {compared} compared ({steps} steps), {len(wrong)} differ, "
+        f"{unstable} unstable, {unanswered} unanswered; {tmp_path}\n"
+    )
+    assert not wrong, "\n".join(wrong[:10])

@@ -1,0 +1,188 @@
+"""Ranks of a real Slurm on loopback, each of which binds itself to its part of what the step was granted."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sinfo")
+PATIENCE = 60
+CPUS = sorted(os.sched_getaffinity(0))
+RANK = """
+import json, os, warnings
+import alignup
+
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    try:
+        part = alignup.bind()
+        found = {"cpus": sorted(part.cpus), "bound": sorted(os.sched_getaffinity(0))}
+    except alignup.errors.InputError as error:
+        found = {"error": str(error)}
+print(json.dumps({"rank": int(os.environ["SLURM_PROCID"]), "told": [str(one.message) for one in told], **found}))
+"""
+
+
+def why_not() -> str:
+    """Return why Slurm cannot be started here; empty: it can."""
+    missing = [name for name in PROGRAMS if not shutil.which(name)]
+    if missing:
+        return f"Slurm is not installed: no {', '.join(missing)}"
+    if os.geteuid() != 0:
+        return "Slurm's daemons are started by root"
+    return "" if len(CPUS) > 1 else "there is one CPU, of which no two parts can be cut"
+
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(why_not()), reason=why_not() or "it can be started")]
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports of loopback that nobody listens on."""
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def has_cpusets() -> bool:
+    """Whether there is a hierarchy of cgroups v1 in which CPUs are granted."""
+    return Path("/sys/fs/cgroup/cpuset/cpuset.cpus").exists()
+
+
+class Slurm:
+    """A controller and a node on loopback, and munge between them.
+
+    Args:
+        folder: for their files.
+        task_plugins: what confines steps.
+    """
+
+    def __init__(self, folder: Path, task_plugins: str) -> None:
+        host = socket.gethostname().partition(".")[0]
+        self.folder, self._processes = folder, list[subprocess.Popen[bytes]]()
+        self.environment = {**os.environ, "SLURM_CONF": str(folder / "slurm.conf"), "PYTHONWARNINGS": "default"}
+        for name in ("state", "spool"):
+            (folder / name).mkdir()
+        (folder / "munge.key").write_bytes(secrets.token_bytes(1024))
+        (folder / "munge.key").chmod(0o400)
+        first, second = free_ports(2)
+        settings = {
+            "ClusterName": "alignup",
+            "SlurmctldHost": f"{host}(127.0.0.1)",
+            "SlurmUser": "root",
+            "AuthType": "auth/munge",
+            "AuthInfo": f"socket={folder}/munge.socket",
+            "SlurmctldPort": first,
+            "SlurmdPort": second,
+            "SlurmctldPidFile": f"{folder}/slurmctld.pid",
+            "SlurmdPidFile": f"{folder}/slurmd.pid",
+            "StateSaveLocation": f"{folder}/state",
+            "SlurmdSpoolDir": f"{folder}/spool",
+            "ProctrackType": "proctrack/cgroup" if "cgroup" in task_plugins else "proctrack/linuxproc",
+            "TaskPlugin": task_plugins,
+            "SelectType": "select/cons_tres",
+            "SelectTypeParameters": "CR_CPU",
+            "ReturnToService": 2,
+            "NodeName": f"{host} NodeAddr=127.0.0.1 CPUs={len(CPUS)} State=UNKNOWN",
+            "PartitionName": "all Nodes=ALL Default=YES State=UP",
+        }
+        text = "".join(f"{name}={value}\n" for name, value in settings.items())
+        (folder / "slurm.conf").write_text(text)
+        (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\nConstrainCores=yes\n")
+        files = [f"--{kind}-file={folder}/munge.{kind}" for kind in ("key", "pid", "log", "seed")]
+        self._start("munged", "--foreground", "--force", f"--socket={folder}/munge.socket", *files)
+        self._start("slurmctld", "-D", "-c", "-f", folder / "slurm.conf")
+        self._start("slurmd", "-D", "-c", "-f", folder / "slurm.conf")
+
+    def _start(self, name: str, *options: str | Path) -> None:
+        with (self.folder / f"{name}.out").open("wb") as log:
+            words = [shutil.which(name) or name, *map(str, options)]
+            self._processes.append(subprocess.Popen(words, stdout=log, stderr=log, env=self.environment))  # noqa: S603  # ours
+
+    def _asked(self, name: str, *options: str) -> str:
+        words = [shutil.which(name) or name, *options]
+        done = subprocess.run(  # noqa: S603  # ours
+            words, env=self.environment, capture_output=True, text=True, timeout=PATIENCE * 4, check=name == "srun"
+        )
+        return done.stdout
+
+    def close(self) -> None:
+        for one in reversed(self._processes):
+            one.terminate()
+            one.wait(PATIENCE)
+
+    def wait_until_up(self) -> str:
+        """Return an empty text once the node takes work, or what its daemon says of why it does not."""
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end and all(one.poll() is None for one in self._processes):
+            state = self._asked("sinfo", "-h", "-o", "%T")
+            if state.strip() == "idle":
+                return ""
+            time.sleep(0.5)
+        return (self.folder / "slurmd.out").read_text()[-500:]
+
+    def ranks(self, *options: str) -> list[dict[str, Any]]:
+        """Return what each rank of a step says, in their order."""
+        told = self._asked("srun", *options, sys.executable, "-c", RANK)
+        return sorted(map(json.loads, told.splitlines()), key=lambda one: int(one["rank"]))
+
+
+@pytest.fixture(scope="module", params=["task/affinity", "task/affinity,task/cgroup"])
+def slurm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
+    if "cgroup" in request.param and not has_cpusets():
+        pytest.skip("there is no cgroup v1 hierarchy of cpusets, with which Slurm 22.05 confines steps")
+    made = Slurm(tmp_path_factory.mktemp("slurm"), request.param)
+    try:
+        if trouble := made.wait_until_up():
+            pytest.skip(f"Slurm's node does not come up with {request.param}: {trouble}")
+        yield made
+    finally:
+        made.close()
+
+
+def test_two_ranks_share_what_the_step_was_granted(slurm) -> None:
+    found = slurm.ranks("-n2", "--cpu-bind=none")
+    assert [one["told"] for one in found] == [[], []]
+    assert [one["bound"] == one["cpus"] != [] for one in found] == [True, True]
+    first, second = (set(one["cpus"]) for one in found)
+    assert not first & second
+    assert first | second <= set(CPUS)
+
+
+def test_four_ranks_share_what_the_step_was_granted(slurm) -> None:
+    found = slurm.ranks("-n4", "--overcommit", "--cpu-bind=none", f"-c{max(1, len(CPUS) // 4)}")
+    if len(CPUS) >= 4:
+        parts = [set(one["cpus"]) for one in found]
+        assert all(parts)
+        assert len(set.union(*parts)) == sum(map(len, parts))
+        return
+    # there are fewer CPUs than ranks: all say so, and none that another option of srun would give more
+    assert all("parts are too many for the" in one["error"] for one in found)
+    assert not any("start the ranks with" in one["error"] for one in found)
+
+
+def test_ranks_that_slurm_has_bound_are_told_the_option(slurm) -> None:
+    for one in slurm.ranks("-n2"):
+        assert "start the ranks with srun --cpu-bind=none" in one["error"]
+
+
+def test_a_rank_that_has_all_of_its_step_is_told_nothing(slurm) -> None:
+    (found,) = slurm.ranks("-n1", "--cpu-bind=none")
+    assert found["told"] == []
+    assert len(found["cpus"]) == 1
