@@ -101,21 +101,32 @@ def _of_node(trial: Trial, limits: NodeObject, refusal: Refusal) -> str:
         for protocol, _, number in [port]
         if port in taken
     ]
-    return {
-        "NodeAffinity": "the node's labels do not match the pod's node selector or required node affinity",
-        "NodeName": f"the pod is bound to node {demands.node_name}, and this is node {limits.name}",
-        "NodePorts": "host ports of the pod are taken" + (f": {', '.join(held)}" if held else ""),
-        "TaintToleration": "the pod does not tolerate a NoExecute taint of the node",
-    }.get(refusal.reason, f"the pod is for {demands.os or demands.os_label}, and the node runs linux")
+    if refusal.reason == "NodeName":
+        return f"the pod is bound to node {demands.node_name}, and this is node {limits.name}"
+    words = NODE_CAUSES.get(refusal.reason, f"the pod is for {demands.os or demands.os_label}, and the node runs linux")
+    return f"{words}: {', '.join(held)}" if refusal.reason == "NodePorts" and held else words
+
+
+# By reason, why the kubelet's own checks refuse a pod, where that needs no more words.
+NODE_CAUSES: Final = {
+    "NodeAffinity": "the node's labels do not match the pod's node selector or required node affinity",
+    "NodePorts": "host ports of the pod are taken",
+    "TaintToleration": "the pod does not tolerate a NoExecute taint of the node",
+}
 
 
 def _lacking(trial: Trial, limits: NodeObject, resource: str) -> str:
     """Return what is requested and left of a resource of the node as a whole."""
-    capacity = limits.allocatable.get(resource, 0)
+    used = len(trial.others) if resource == "pods" else sum(requests_of(one).get(resource, 0) for one in trial.others)
+    return lacking_in_words(
+        resource, requests_of(trial.pod).get(resource, 0), used, limits.allocatable.get(resource, 0)
+    )
+
+
+def lacking_in_words(resource: str, asked: int, used: int, capacity: int) -> str:
+    """Return what is requested and left of a resource of the node as a whole; of CPU in thousandths."""
     if resource == "pods":
-        return f"it takes {counted(capacity, 'pod')}, and has {len(trial.others)}"
-    used = sum(requests_of(one).get(resource, 0) for one in trial.others)
-    asked = requests_of(trial.pod).get(resource, 0)
+        return f"it takes {counted(capacity, 'pod')}, and has {used}"
     left = max(0, capacity - used)
     if resource == "cpu":
         return f"{asked / 1000:g} cpu requested, {left / 1000:g} of {capacity / 1000:g} left"

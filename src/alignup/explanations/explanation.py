@@ -12,6 +12,8 @@ from alignup.records import Record, field, json_fields, json_of, replace
 from alignup.topology_manager.admission import ContainerAllocation, affinity_dict
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from alignup.explanations.product import Choice, Product
     from alignup.kubernetes.pod import Pod
     from alignup.machine.machine import Machine
@@ -192,6 +194,9 @@ class Explanation(Record):
         after: who would hold what once the pod is admitted; if it is refused, who held what when that was decided,
             earlier containers of the pod among them.
         machine: for pictures.
+        log: of a refusal that a kubelet's log tells of: the kubelet's `message`, how many `times` it refused the pod,
+            the `best` hint of the decision that refused, what its hints are `merged` into and whether that `agrees`
+            (None: not known), and what is `unknown`.
     """
 
     pod: str
@@ -213,6 +218,7 @@ class Explanation(Record):
     preempted: tuple[str, ...] = ()
     after: Holdings | None = field(default=None, repr=False)
     machine: Machine | None = field(default=None, repr=False)
+    log: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def relevant_steps(self) -> tuple[Step, ...]:
@@ -266,4 +272,5 @@ class Explanation(Record):
             "steps": [step.to_dict(ids, product=product) for step in self.steps],
             "containers": [one.to_dict(ids) for one in self.containers],
             "memoryGroups": json_of(self.before.memory_groups),
+            **({"log": self.log} if self.log else {}),
         }

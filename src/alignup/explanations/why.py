@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod
     from alignup.node.holdings import Holdings, ResourceAmounts
     from alignup.node.node import Node
+    from alignup.topology_manager.policy import Policy
 
 # The results of a merge that are listed; their number is given beside them.
 KEPT = 64
@@ -79,7 +80,9 @@ def explain(node: Node, pod: Pod | Mapping[str, Any], *, suggest: bool = True) -
         policy=trial.policy.name,
         scope=trial.scope,
         qos=str(pod.qos),
-        steps=tuple(_step(trial, question) for question in trial.questions),
+        steps=tuple(
+            step_of(question, trial.policy, asked_by(question.container or pod)) for question in trial.questions
+        ),
         containers=containers,
         before=trial.before,
         suggestions=suggestions_for(node, trial, blamed, manifest) if suggest else (),
@@ -90,26 +93,25 @@ def explain(node: Node, pod: Pod | Mapping[str, Any], *, suggest: bool = True) -
     )
 
 
-def _step(trial: Trial, question: Question) -> Step:
-    """Return the record of one decision."""
-    policy, ids = trial.policy.name, question.holdings.numa_node_ids
+def step_of(question: Question, policy: Policy, asked: Mapping[str, int]) -> Step:
+    """Return the record of one decision; `asked` is by resource, as far as that is known."""
+    name, ids = policy.name, question.holdings.numa_node_ids
     merges = bool(question.hints)
-    as_written = is_as_written(trial.policy)
-    found = reachable(question.hints, policy, as_written=as_written) if merges else None
+    as_written = is_as_written(policy)
+    found = reachable(question.hints, name, as_written=as_written) if merges else None
     return Step(
         None if question.container is None else question.container.name,
-        tuple(_resource_parts(trial.pod, question)),
-        RULES.get(policy, f"policy {policy} decides"),
+        tuple(_resource_parts(question, asked)),
+        RULES.get(name, f"policy {name} decides"),
         question.affinity if merges else None,
         None if found is None else tuple(Choice.of(one, ids) for one in found[:KEPT]),
         None if found is None else len(found),
-        product_of(question.hints, policy, ids, as_written=as_written) if merges else None,
+        product_of(question.hints, name, ids, as_written=as_written) if merges else None,
     )
 
 
-def _resource_parts(pod: Pod, question: Question) -> Iterator[ResourcePart]:
+def _resource_parts(question: Question, asked: Mapping[str, int]) -> Iterator[ResourcePart]:
     """Yield what a container, or the pod as a whole, asked for: CPUs, memory, devices, and what else was offered."""
-    asked = asked_by(question.container or pod)
     name = None if question.container is None else question.container.name
     offered = {
         resource: (provider, view_of(resource, hints, question.holdings.numa_node_ids))

@@ -38,7 +38,7 @@ _REJECTIONS: Final = frozenset(
     """
     InitContainersRestartPolicyForbidden InvalidNodeInfo NodeAffinity NodeName NodePorts PodFeatureUnsupported
     PodLevelResourcesNotSupported PodOSNotSupported PodOSSelectorNodeLabelDoesNotMatch SMTAlignmentError
-    TopologyAffinityError UnexpectedAdmissionError
+    TaintToleration TopologyAffinityError UnexpectedAdmissionError
     """.split()  # noqa: SIM905  # so many names read better without quotes
 )
 

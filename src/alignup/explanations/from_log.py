@@ -1,0 +1,137 @@
+"""Explains the refusals that a kubelet's log tells of: merges the hints again, and says what the log leaves open.
+
+The hints are the kubelet's, the merge is ours, and so are the words of the cause, as those of `cause` beside it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from alignup.errors import one_line
+from alignup.explanations.cause import NODE_CAUSES, Cause, lacking_in_words
+from alignup.explanations.explanation import Explanation
+from alignup.explanations.trial import Question
+from alignup.explanations.why import step_of
+from alignup.kubernetes.pod import Container
+from alignup.machine.bits import bit_numbers
+from alignup.node.holdings import Holdings
+from alignup.topology_manager.admission import affinity_dict
+from alignup.topology_manager.hints import BitMask, HintList, TopologyHint
+from alignup.topology_manager.policy import make_policy
+from alignup.topology_manager.refusal_message import cause, kind_of
+from alignup.topology_manager.scope import TOPOLOGY_AFFINITY_ERROR, Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from alignup.kubelet.log import Decision, KubeletLog, LoggedHint, LoggedRefusal
+    from alignup.topology_manager.provider import ResourceHints
+
+UNKNOWN: Final = "unknown"
+_OPTIONS: Final = {"max-allowable-numa-nodes": "64"}
+# In the order in which a kubelet asks them.
+_PROVIDERS: Final = ("devices", "cpu", "memory", "another")
+_SHORT: Final = ("allocation", None, "not enough {} is free: {} asked, {} free")
+# A kubelet's words; the kind of cause, the resource to blame (None: it is the first that the words name), our words.
+_MESSAGES: Final[tuple[tuple[str, str, str | None, str], ...]] = (
+    (r"requested=(\d+), available=(\d+)", "allocation", "cpu", "not enough cpu is free: {} asked, {} free"),
+    (r"unavailable for (\S+)\. Requested: (\d+), Available: (\d+)", *_SHORT),
+    (
+        r"requested (\d+) cpus not multiple cpus per core = (\d+)", "whole cores", "cpu",
+        "{} cpu asked, and the CPU manager's option full-pcpus-only gives only whole cores of {} CPUs",
+    ),
+    (
+        r"available physical CPUs = (\d+), requested CPUs = (\d+)", "whole cores", "cpu",
+        "too few CPUs are free: {1} asked, {0} free; cores with a reserved CPU do not count (full-pcpus-only)",
+    ),
+    (r"allocate (?:unhealthy devices|unregistered device) (\S+?),", "allocation", None, "no healthy {} is there"),
+)  # fmt: skip
+_LACKS: Final = re.compile(r"Node didn't have enough resource: (\S+), requested: (\d+), used: (\d+), capacity: (\d+)")
+
+
+def explain_logged(log: KubeletLog, refusal: LoggedRefusal) -> Explanation:
+    """Return why a pod was refused, as far as a log tells."""
+    startup, decisions, ids = refusal.startup, refusal.decisions, tuple(bit_numbers(log.numa_nodes)) or (0,)
+    last = decisions[-1] if decisions else None
+    logged = None if last is None or last.best is None else _hint(last.best, ids)
+    # single-numa-node drops the mask of a hint that names all NUMA nodes, as of one that refuses
+    follows = "single-numa-node" if logged and logged.affinity is None else "restricted"
+    by_merge = refusal.reason == TOPOLOGY_AFFINITY_ERROR
+    name = startup.policy or (follows if by_merge and logged else UNKNOWN)
+    policy = make_policy(follows if name == UNKNOWN else name, len(ids), options=_OPTIONS)
+    questions, place = [], Holdings(ids, (), ())
+    for one in decisions:
+        hints = _hints(one, ids)
+        best = policy.merge(hints.values())[0] if one.is_whole else None
+        questions.append(Question(None if one.container is None else Container(one.container), place, {}, hints, best))
+    merged = questions[-1].affinity if questions else None
+    found = (
+        _of_merge(questions[-1], policy.name, last.too_few) if by_merge and last and merged else _of_message(refusal)
+    )
+    scope = startup.scope or (UNKNOWN if last is None else "pod" if last.container is None else "container")
+    steps = tuple(step_of(one, policy, {}) for one in questions)
+    told = {"message": refusal.message, "times": refusal.times, "unknown": list(_unknown(refusal, by_merge=by_merge))}
+    agrees = {"agrees": logged == merged if logged and merged and not startup.prefers_closest else None}
+    return Explanation(
+        refusal.pod, refusal.uid, False, refusal.reason, found.sentence, found.kind, found.resources,
+        last.container if last and found.kind != "node" else None, name, scope, UNKNOWN, steps, (), place,
+        log={**told, **agrees, "best": affinity_dict(logged, ids), "merged": affinity_dict(merged, ids)},
+    )  # fmt: skip
+
+
+def _hints(decision: Decision, ids: tuple[int, ...]) -> dict[str, ResourceHints]:
+    """Return the hints of a decision by provider."""
+    return {
+        provider: {
+            resource: None if hints is None else HintList(_hint(one, ids) for one in hints)
+            for resource, hints in given.items()
+        }
+        for provider, given in zip(_PROVIDERS, decision.hints, strict=False)
+    }
+
+
+def _hint(hint: LoggedHint, ids: tuple[int, ...]) -> TopologyHint:
+    """Return a hint, whose bits are positions and not ids."""
+    mask, preferred = hint
+    return TopologyHint(None if mask is None else BitMask(map(ids.index, bit_numbers(mask))), preferred)
+
+
+def _of_merge(question: Question, policy: str, too_few: Mapping[str, tuple[int, int]]) -> Cause:
+    """Return why a policy found no set of NUMA nodes good enough."""
+    accounts = {name: f"{asked} asked, {free} free".__str__ for name, (asked, free) in too_few.items()}
+    offered = tuple(question.hints.values())
+    refusal = Refusal("", policy=policy, best=question.affinity, hints=offered, accounts=accounts)
+    kind, offers = kind_of(refusal)
+    sentence = cause(refusal, question.holdings.numa_node_ids)
+    return Cause(sentence, kind, tuple(name for offer in offers for name in offer.resources))
+
+
+def _of_message(refusal: LoggedRefusal) -> Cause:
+    """Return the cause that a kubelet's message tells, in our words where there are better ones."""
+    message = refusal.message.removeprefix("Allocate failed due to ").removesuffix(", which is unexpected")
+    for pattern, kind, resource, words in _MESSAGES:
+        if told := re.search(pattern, refusal.message):
+            return Cause(one_line(words.format(*told.groups())), kind, (resource or told[1],))
+    if lacks := _LACKS.findall(message):
+        parts = [lacking_in_words(name, *map(int, amounts)) for name, *amounts in lacks]
+        words = f"too little is left on the node as a whole: {'; '.join(parts)}"
+        return Cause(one_line(words), "node", tuple(name for name, *_ in lacks))
+    if refusal.reason in NODE_CAUSES:
+        return Cause(NODE_CAUSES[refusal.reason], "node")
+    kind = "allocation" if refusal.reason == "UnexpectedAdmissionError" else UNKNOWN
+    return Cause(one_line(message) or "the log does not say why", kind)
+
+
+def _unknown(refusal: LoggedRefusal, *, by_merge: bool) -> Iterator[str]:
+    """Yield what the log does not tell of a refusal."""
+    policy, decisions = refusal.startup.policy, refusal.decisions
+    if not decisions and policy != "none":
+        yield "the hints: no line TopologyHints is about this pod"
+    if not all(one.is_whole for one in decisions):
+        yield "all hints: a line of them is cut off"
+    if not policy:
+        yield "the policy, which is logged when a kubelet starts" + ", but for the best hint" * bool(by_merge and decisions)
+    if refusal.startup.prefers_closest:
+        yield "distances, by which prefer-closest-numa-nodes chooses"
+    yield "how much was asked for and free where, who holds the rest, and what would help"

@@ -1,0 +1,288 @@
+"""Reads from a kubelet's log which pods were refused, the hints behind each decision, and what was merged from them.
+
+Kubelets from 1.29 on write hints as JSON, in klog's text as with `--logging-format=json`, and at every verbosity: the
+messages are those of `pkg/kubelet/cm/topologymanager`. That a pod was refused, and why, is told by "Pod admission
+denied" from 1.31 on, and before by events (`-v=3`), or by a decision that was not carried out. What stands before a
+line, and around it as a journal or a container runtime exports it, is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from alignup.errors import InputError
+from alignup.kubernetes.pod_documents import is_rejected
+from alignup.machine.bits import bit_set
+from alignup.records import Record, field
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+# The mask of a hint, whose bits are ids of NUMA nodes (None: any), and whether it is preferred.
+LoggedHint = tuple[int | None, bool]
+
+HOW_TO_GET_ONE: Final = (
+    "kubelets log to the journal of their node: journalctl -u kubelet > kubelet.log (k3s: -u k3s; RKE2: "
+    "/var/lib/rancher/rke2/agent/logs/kubelet.log; OpenShift: oc adm node-logs NODE -u kubelet)"
+)
+_HEAD: Final = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ ([\w.-]+\.go):\d+] ")
+_KEY: Final = re.compile(r" ([^\s=\"]+)=")
+# Files of a kubelet that no other program of Kubernetes is made of.
+_FILES: Final = re.compile(
+    r"(?:kubelet|kuberuntime|pod_workers|(?:cpu|memory|topology|container|allocation|eviction)_manager|scope_)\w*\.go"
+)
+# What journals, container runtimes and collectors call a message.
+_WRAPPERS: Final = ("MESSAGE", "log", "message")
+_READER: Final = json.JSONDecoder()
+_EVERY_NODE: Final = (1 << 64) - 1
+# Stands for a message that `journalctl -o json` left out, as it is too long for it.
+OMITTED: Final = "omitted"
+
+
+class LogLine(NamedTuple):
+    """A line of a log: the program's file that wrote it, its message, and the values beside it."""
+
+    file: str
+    message: str
+    values: Mapping[str, Any]
+
+
+class Startup(Record):
+    """What a kubelet has said of itself when it started; empty: not in the log.
+
+    Attributes:
+        prefers_closest: the option prefer-closest-numa-nodes is on.
+    """
+
+    policy: str = ""
+    scope: str = ""
+    prefers_closest: bool = False
+
+
+class Decision(Record, frozen=False):
+    """A decision of the Topology Manager.
+
+    Attributes:
+        container: None: the pod as a whole.
+        hints: of each provider in its order (devices, CPUs, memory) by resource; None: no preference.
+        best: what the kubelet merged from them; None: not in the log.
+        carried_out: resources were allocated by it then.
+        too_few: by resource, how many devices were asked for and free, where there were too few.
+        is_whole: False: a line of hints is cut off.
+    """
+
+    pod: str
+    container: str | None
+    hints: list[dict[str, list[LoggedHint] | None]] = field(default_factory=list)
+    best: LoggedHint | None = None
+    carried_out: bool = False
+    too_few: dict[str, tuple[int, int]] = field(default_factory=dict)
+    is_whole: bool = True
+
+
+class LoggedRefusal(Record):
+    """A pod that was refused, as it was refused last.
+
+    Attributes:
+        pod: `namespace/name`.
+        uid: empty: not in the log.
+        message: the kubelet's; empty: not in the log.
+        startup: what its kubelet has said of itself before.
+        decisions: those about this pod, in order.
+        times: how often it was refused.
+    """
+
+    pod: str
+    uid: str
+    reason: str
+    message: str
+    startup: Startup
+    decisions: tuple[Decision, ...]
+    times: int = 1
+
+
+class KubeletLog(Record, frozen=False):
+    """What a log says.
+
+    Attributes:
+        refusals: by pod, in order.
+        decided: the pods that a decision was made about.
+        numa_nodes: the mask of the NUMA nodes that are named in it.
+        omitted: lines that `journalctl -o json` left out, as they are too long for it.
+    """
+
+    refusals: dict[str, LoggedRefusal] = field(default_factory=dict)
+    decided: set[str] = field(default_factory=set)
+    numa_nodes: int = 0
+    omitted: int = 0
+
+
+def read_log(lines: Iterable[bytes], name: str) -> KubeletLog:
+    """Return what a kubelet's log says.
+
+    Args:
+        lines: its lines.
+        name: its name in errors.
+
+    Raises:
+        InputError: no line is one that a kubelet writes.
+    """
+    reading, is_known = _Reading(), False
+    for line in lines:
+        found = log_line(line.decode(errors="replace"))
+        if found is not None:
+            is_known |= bool(_FILES.fullmatch(found.file))
+            with suppress(ValueError, TypeError, LookupError, AttributeError):
+                is_known |= reading.take(found.message, found.values)
+    if not is_known:
+        raise InputError(f"no line of {name} is of a kubelet's log; {HOW_TO_GET_ONE}")
+    reading.end_of_pod()
+    return reading.log
+
+
+def log_line(text: str) -> LogLine | None:
+    r"""Return what a line says, of klog's text or JSON, whatever stands before it or around it; None: it is neither.
+
+    >>> log_line('node kubelet[7]: I1125 10:00:00.000001       7 kubelet.go:12] "Hello" pod="a/b" n=[1]\n')
+    LogLine(file='kubelet.go', message='Hello', values={'pod': 'a/b', 'n': [1]})
+    """
+    head, brace = _HEAD.search(text), text.find("{")
+    if head and not 0 <= brace < head.start():
+        message, end = _value(text, head.end())
+        return LogLine(head[1], str(message), dict(_pairs(text.rstrip(), end)))
+    values = _value(text, brace)[0] if brace >= 0 else None
+    if not isinstance(values, dict):
+        return None
+    if "msg" in values:
+        return LogLine(str(values.get("caller")).rpartition("/")[2].partition(":")[0], str(values["msg"]), values)
+    if values.get("MESSAGE", "") is None:
+        return LogLine("", OMITTED, values)
+    inner = (values[key] for key in _WRAPPERS if isinstance(values.get(key), str))
+    return next((found for one in inner if len(one) < len(text) and (found := log_line(one))), None)
+
+
+def _pairs(text: str, place: int) -> Iterator[tuple[str, Any]]:
+    """Yield the names and values of klog's text from a place on."""
+    while key := _KEY.match(text, place):
+        value, place = _value(text, key.end())
+        yield key[1], value
+
+
+def _value(text: str, place: int) -> tuple[Any, int]:
+    """Return a value of klog's text, and where it ends: JSON, or else words as they stand."""
+    try:
+        return _READER.raw_decode(text, place)
+    except (ValueError, RecursionError):
+        following = _KEY.search(text, place)
+        end = following.start() if following else len(text)
+        return text[place:end], end
+
+
+class _Reading:
+    """Puts the lines of a log together."""
+
+    def __init__(self) -> None:
+        self.log = KubeletLog()
+        self._startup = Startup()
+        self._decisions: list[Decision] = []
+        self._too_few: dict[str, tuple[int, int]] = {}
+        self._failure = ""
+
+    def take(self, message: str, values: Mapping[str, Any]) -> bool:  # noqa: C901  # a message each
+        """Take a line; return whether only a kubelet writes such.
+
+        Raises:
+            ValueError, TypeError, LookupError, AttributeError: it is cut off, or not what a kubelet writes.
+        """
+        match message:
+            case "Kubelet version":
+                self.end_of_pod()
+                self._startup = Startup()
+            case "Creating topology manager with none policy" | "Creating topology manager with policy per scope":
+                told = values.get("topologyPolicyName", "none"), values.get("topologyScopeName", "")
+                self._startup = Startup(*told, bool(values.get("topologyPolicyOptions", {}).get("PreferClosestNUMA")))
+            case "Detected CPU topology":
+                self.log.numa_nodes |= bit_set(one["NUMANodeID"] for one in values["topology"]["CPUDetails"].values())
+            case "Unable to generate topology hints: requested number of devices unavailable":
+                resource = values.get("resourceName") or values["resource"]
+                self._too_few[resource] = values["request"], values["available"]
+            case "TopologyHints":
+                self._offer(self._current(values), values["hints"] or {})
+            case "Best TopologyHint":
+                self._current(values).best = self._hint(values["bestHint"])
+            case "Topology Affinity" if "bestHint" in values and self._decisions:  # the CPU manager has such a line too
+                self._decisions[-1].carried_out = True
+            case "Allocate error" | "Unable to allocate CPUs" | "Pod-level allocation failed":
+                self._failure = values["err"]
+            case "Pod admission denied" if values.get("operation") != "resize":
+                self._refuse(_name(values["pod"]), values["podUID"], values["reason"], values["message"])
+            case "Event occurred" if is_rejected("Failed", values["reason"]):
+                pod, reason = _name(values["object"]), values["reason"]
+                self.end_of_pod(pod)
+                if pod not in self.log.refusals or self.log.refusals[pod].reason != reason:
+                    self._refuse(pod, "", reason, values["message"])
+                return False
+            case _:
+                self.log.omitted += message == OMITTED
+                return False
+        return True
+
+    def _hint(self, value: Mapping[str, Any]) -> LoggedHint:
+        """Return a hint, and note its NUMA nodes."""
+        mask = value["NUMANodeAffinity"]
+        self.log.numa_nodes |= (mask or 0) & _EVERY_NODE
+        return mask and mask & _EVERY_NODE, bool(value["Preferred"])
+
+    def _current(self, values: Mapping[str, Any]) -> Decision:
+        """Return the decision that a line is about: a new one after one that is done, and for another pod."""
+        pod, container = _name(values["pod"]), values.get("containerName")
+        last = self._decisions[-1] if self._decisions else None
+        if last and (last.pod, last.container) == (pod, container) and last.best is None:
+            return last
+        if last and (last.pod != pod or any(one.container == container for one in self._decisions)):
+            self.end_of_pod()
+        self.log.decided.add(pod)
+        self._decisions.append(Decision(pod, container))
+        return self._decisions[-1]
+
+    def _offer(self, decision: Decision, hints: Mapping[str, list[dict[str, Any]] | None]) -> None:
+        """Add what a provider offered."""
+        decision.is_whole, was_whole = False, decision.is_whole  # until all of it is read
+        decision.hints.append(
+            {name: None if some is None else [*map(self._hint, some)] for name, some in hints.items()}
+        )
+        decision.is_whole = was_whole
+        decision.too_few |= {name: amounts for name, amounts in self._too_few.items() if hints.get(name) == []}
+        self._too_few = {}
+
+    def _refuse(self, pod: str, uid: str, reason: str, message: str) -> None:
+        decisions = tuple(one for one in self._decisions if one.pod == pod)
+        times = self.log.refusals.pop(pod).times + 1 if pod in self.log.refusals else 1
+        self.log.refusals[pod] = LoggedRefusal(pod, uid, reason, message, self._startup, decisions, times)
+        if decisions:
+            self._decisions, self._failure = [], ""
+
+    def end_of_pod(self, pod: str | None = None) -> None:
+        """Note a refusal that no line tells: a decision that was not carried out, or that came to an error.
+
+        Args:
+            pod: only of this one.
+        """
+        last = self._decisions[-1] if self._decisions else None
+        if last is None or pod not in {None, last.pod}:
+            return
+        is_good = last.best is None or last.best[1] or self._startup.policy == "best-effort"
+        if not last.carried_out and not is_good:
+            self._refuse(last.pod, "", "TopologyAffinityError", "")
+        elif last.carried_out and self._failure:
+            is_smt = self._failure.startswith("SMT Alignment Error")
+            self._refuse(last.pod, "", "SMTAlignmentError" if is_smt else "UnexpectedAdmissionError", self._failure)
+        self._decisions, self._failure = [], ""
+
+
+def _name(pod: str | dict[str, str]) -> str:
+    """Return `namespace/name` of a pod, which text and JSON write each in their way."""
+    return pod if isinstance(pod, str) else f"{pod['namespace']}/{pod['name']}"
