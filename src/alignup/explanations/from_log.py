@@ -131,7 +131,9 @@ def _unknown(refusal: LoggedRefusal, *, by_merge: bool) -> Iterator[str]:
     if not all(one.is_whole for one in decisions):
         yield "all hints: a line of them is cut off"
     if not policy:
-        yield "the policy, which is logged when a kubelet starts" + ", but for the best hint" * bool(by_merge and decisions)
+        yield "the policy, which is logged when a kubelet starts" + ", but for the best hint" * bool(
+            by_merge and decisions
+        )
     if refusal.startup.prefers_closest:
         yield "distances, by which prefer-closest-numa-nodes chooses"
     yield "how much was asked for and free where, who holds the rest, and what would help"
