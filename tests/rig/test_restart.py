@@ -150,7 +150,8 @@ def carry_out(rig, one, manifest, names):
         rig.config_file.write_text(json.dumps({key: value for key, value in fields.items() if value is not None}))
         if one.after == "drain":
             for name in ("cpu_manager_state", "memory_manager_state"):
-                (rig.state / name).unlink()
+                if name in one.text:
+                    (rig.state / name).unlink()
         rig.restart()
         for name, pod in files.items():
             status = rig.admit(pod) if one.after == "drain" else rig.decided(name)
