@@ -124,7 +124,7 @@ def explain_log(name: str, chosen: str | None, view: View, *, as_json: bool) -> 
         show_explanation(explanation, None, view)
     if not refusals and not as_json:
         whom = "no pod was refused" if chosen is None else f"{chosen} was not refused"
-        click.echo(one_line(f"{whom}, as far as {name} tells; {counted(len(log.decided), 'pod')} came to a decision"))
+        click.echo(one_line(f"{whom}, as far as {name} tells"))
     return 1 if refusals else 0
 
 

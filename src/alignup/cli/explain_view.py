@@ -84,23 +84,20 @@ def show_explanation(explanation: Explanation, was: PodDocument | None = None, v
     for part in parts if len(explanation.before.numa_node_ids) <= MOST_NODES_BEFORE_HELP else reversed(parts):
         part(console, explanation)
     tables = view.tables or ("short" if sys.stdout.isatty() else "all")
-    if tables != "none":
+    if tables != "none" and (explanation.steps or not explanation.log):
         show_tables(console, explanation, is_short=tables == "short", product=view.product)
 
 
 def show_log(console: Console, log: Mapping[str, Any]) -> None:
     """Print what a kubelet's log says of a refusal, whether its hints merge into that, and what it leaves out."""
-    hints = [
-        one and f"{words.nodes_in_short(one['numaNodes'])}{'' if one['preferred'] else ' (not preferred)'}"
-        for one in (log["best"], log["merged"])
-    ]
     if log["message"]:
         show_prose(console, f"the kubelet's words: {log['message']}")
-    if log["times"] > 1:
-        show_prose(console, f"it was refused {log['times']} times; this is the last one")
     if log["agrees"] is not None:
-        same = "the hints in the log merge into it" if log["agrees"] else f"but its hints merge into {hints[1]}"
-        show_prose(console, f"the log's best hint: {hints[0]}; {same}")
+        best, merged = (
+            f"{words.nodes_in_short(one['numaNodes'])}{'' if one['preferred'] else ' (not preferred)'}"
+            for one in (log["best"], log["merged"])
+        )
+        show_prose(console, f"the log's best hint: {best}; its hints merge into {'it' if log['agrees'] else merged}")
     show_prose(console, f"the log does not tell {'; '.join(log['unknown'])}")
 
 

@@ -194,9 +194,8 @@ class Explanation(Record):
         after: who would hold what once the pod is admitted; if it is refused, who held what when that was decided,
             earlier containers of the pod among them.
         machine: for pictures.
-        log: of a refusal that a kubelet's log tells of: the kubelet's `message`, how many `times` it refused the pod,
-            the `best` hint of the decision that refused, what its hints are `merged` into and whether that `agrees`
-            (None: not known), and what is `unknown`.
+        log: of a refusal that a kubelet's log tells of: the kubelet's `message`, the `best` hint of the decision that
+            refused, what its hints are `merged` into, whether that `agrees` (None: not known), and what is `unknown`.
     """
 
     pod: str

@@ -32,21 +32,10 @@ UNKNOWN: Final = "unknown"
 _OPTIONS: Final = {"max-allowable-numa-nodes": "64"}
 # In the order in which a kubelet asks them.
 _PROVIDERS: Final = ("devices", "cpu", "memory", "another")
-_SHORT: Final = ("allocation", None, "not enough {} is free: {} asked, {} free")
-# A kubelet's words; the kind of cause, the resource to blame (None: it is the first that the words name), our words.
-_MESSAGES: Final[tuple[tuple[str, str, str | None, str], ...]] = (
-    (r"requested=(\d+), available=(\d+)", "allocation", "cpu", "not enough cpu is free: {} asked, {} free"),
-    (r"unavailable for (\S+)\. Requested: (\d+), Available: (\d+)", *_SHORT),
-    (
-        r"requested (\d+) cpus not multiple cpus per core = (\d+)", "whole cores", "cpu",
-        "{} cpu asked, and the CPU manager's option full-pcpus-only gives only whole cores of {} CPUs",
-    ),
-    (
-        r"available physical CPUs = (\d+), requested CPUs = (\d+)", "whole cores", "cpu",
-        "too few CPUs are free: {1} asked, {0} free; cores with a reserved CPU do not count (full-pcpus-only)",
-    ),
-    (r"allocate (?:unhealthy devices|unregistered device) (\S+?),", "allocation", None, "no healthy {} is there"),
-)  # fmt: skip
+# The kubelet's words.
+_TOO_FEW: Final = re.compile(r"(?:for (\S+)\. Requested: |: requested=)(\d+), (?:Available: |available=)(\d+)")
+_NOT_WHOLE: Final = re.compile(r"requested (\d+) cpus not multiple cpus per core = (\d+)")
+_TOO_FEW_WHOLE: Final = re.compile(r"available physical CPUs = (\d+), requested CPUs = (\d+)")
 _LACKS: Final = re.compile(r"Node didn't have enough resource: (\S+), requested: (\d+), used: (\d+), capacity: (\d+)")
 
 
@@ -63,7 +52,7 @@ def explain_logged(log: KubeletLog, refusal: LoggedRefusal) -> Explanation:
     questions, place = [], Holdings(ids, (), ())
     for one in decisions:
         hints = _hints(one, ids)
-        best = policy.merge(hints.values())[0] if one.is_whole else None
+        best = policy.merge(hints.values())[0] if one.hints and len(one.hints) == one.offers else None
         questions.append(Question(None if one.container is None else Container(one.container), place, {}, hints, best))
     merged = questions[-1].affinity if questions else None
     found = (
@@ -71,7 +60,7 @@ def explain_logged(log: KubeletLog, refusal: LoggedRefusal) -> Explanation:
     )
     scope = startup.scope or (UNKNOWN if last is None else "pod" if last.container is None else "container")
     steps = tuple(step_of(one, policy, {}) for one in questions)
-    told = {"message": refusal.message, "times": refusal.times, "unknown": list(_unknown(refusal, by_merge=by_merge))}
+    told = {"message": refusal.message, "unknown": list(_unknown(refusal, by_merge=by_merge))}
     agrees = {"agrees": logged == merged if logged and merged and not startup.prefers_closest else None}
     return Explanation(
         refusal.pod, refusal.uid, False, refusal.reason, found.sentence, found.kind, found.resources,
@@ -109,10 +98,16 @@ def _of_merge(question: Question, policy: str, too_few: Mapping[str, tuple[int, 
 
 def _of_message(refusal: LoggedRefusal) -> Cause:
     """Return the cause that a kubelet's message tells, in our words where there are better ones."""
-    message = refusal.message.removeprefix("Allocate failed due to ").removesuffix(", which is unexpected")
-    for pattern, kind, resource, words in _MESSAGES:
-        if told := re.search(pattern, refusal.message):
-            return Cause(one_line(words.format(*told.groups())), kind, (resource or told[1],))
+    message, whole = refusal.message.removeprefix("Allocate failed due to ").removesuffix(", which is unexpected"), ""
+    if told := _TOO_FEW.search(message):
+        name = told[1] or "cpu"
+        return Cause(one_line(f"not enough {name} is free: {told[2]} asked, {told[3]} free"), "allocation", (name,))
+    if told := _NOT_WHOLE.search(message):
+        whole = f"{told[1]} cpu asked, and full-pcpus-only gives only whole cores of {told[2]} CPUs"
+    elif told := _TOO_FEW_WHOLE.search(message):
+        whole = f"too few CPUs are free: {told[2]} asked, {told[1]} free; cores with a reserved CPU do not count"
+    if whole:
+        return Cause(whole, "whole cores", ("cpu",))
     if lacks := _LACKS.findall(message):
         parts = [lacking_in_words(name, *map(int, amounts)) for name, *amounts in lacks]
         words = f"too little is left on the node as a whole: {'; '.join(parts)}"
@@ -128,7 +123,7 @@ def _unknown(refusal: LoggedRefusal, *, by_merge: bool) -> Iterator[str]:
     policy, decisions = refusal.startup.policy, refusal.decisions
     if not decisions and policy != "none":
         yield "the hints: no line TopologyHints is about this pod"
-    if not all(one.is_whole for one in decisions):
+    if any(len(one.hints) < one.offers for one in decisions):
         yield "all hints: a line of them is cut off"
     if not policy:
         yield "the policy, which is logged when a kubelet starts" + ", but for the best hint" * bool(

@@ -1,9 +1,9 @@
 """Reads from a kubelet's log which pods were refused, the hints behind each decision, and what was merged from them.
 
-Kubelets from 1.29 on write hints as JSON, in klog's text as with `--logging-format=json`, and at every verbosity: the
-messages are those of `pkg/kubelet/cm/topologymanager`. That a pod was refused, and why, is told by "Pod admission
-denied" from 1.31 on, and before by events (`-v=3`), or by a decision that was not carried out. What stands before a
-line, and around it as a journal or a container runtime exports it, is left out.
+Kubelets write hints at every verbosity, from 1.26 on as JSON, in klog's text as with `--logging-format=json`, before as
+Go prints them; the messages are those of `pkg/kubelet/cm/topologymanager`. That a pod was refused, and why, is told by
+"Pod admission denied" from 1.31 on, and before by events (`-v=3`), or by a decision that was not carried out. What
+stands before a line, and around it as a journal or a container runtime exports it, is left out.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError
 from alignup.kubernetes.pod_documents import is_rejected
@@ -19,15 +19,19 @@ from alignup.machine.bits import bit_set
 from alignup.records import Record, field
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
 # The mask of a hint, whose bits are ids of NUMA nodes (None: any), and whether it is preferred.
 LoggedHint = tuple[int | None, bool]
+# The program's file that wrote a line, its message, and the values beside it.
+LogLine = tuple[str, str, dict[str, Any]]
 
 HOW_TO_GET_ONE: Final = (
     "kubelets log to the journal of their node: journalctl -u kubelet > kubelet.log (k3s: -u k3s; RKE2: "
     "/var/lib/rancher/rke2/agent/logs/kubelet.log; OpenShift: oc adm node-logs NODE -u kubelet)"
 )
+# Stands for a message that `journalctl -o json` left out, as it is too long for it.
+OMITTED: Final = "omitted"
 _HEAD: Final = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ ([\w.-]+\.go):\d+] ")
 _KEY: Final = re.compile(r" ([^\s=\"]+)=")
 # Files of a kubelet that no other program of Kubernetes is made of.
@@ -38,16 +42,9 @@ _FILES: Final = re.compile(
 _WRAPPERS: Final = ("MESSAGE", "log", "message")
 _READER: Final = json.JSONDecoder()
 _EVERY_NODE: Final = (1 << 64) - 1
-# Stands for a message that `journalctl -o json` left out, as it is too long for it.
-OMITTED: Final = "omitted"
-
-
-class LogLine(NamedTuple):
-    """A line of a log: the program's file that wrote it, its message, and the values beside it."""
-
-    file: str
-    message: str
-    values: Mapping[str, Any]
+# A hint, and a list of them, as Go prints them.
+_GO_HINT: Final = re.compile(r"{NUMANodeAffinity:([01]*)(?:<nil>)? Preferred:(true|false)}")
+_GO_HINTS: Final = re.compile(r"([^\s\[]+):\[([^\]]*)\]")
 
 
 class Startup(Record):
@@ -67,20 +64,21 @@ class Decision(Record, frozen=False):
 
     Attributes:
         container: None: the pod as a whole.
-        hints: of each provider in its order (devices, CPUs, memory) by resource; None: no preference.
+        offers: how many providers have answered.
+        hints: of each provider in its order (devices, CPUs, memory) by resource; None: no preference. Fewer than
+            `offers`: a line of them is cut off.
         best: what the kubelet merged from them; None: not in the log.
         carried_out: resources were allocated by it then.
         too_few: by resource, how many devices were asked for and free, where there were too few.
-        is_whole: False: a line of hints is cut off.
     """
 
     pod: str
     container: str | None
+    offers: int = 0
     hints: list[dict[str, list[LoggedHint] | None]] = field(default_factory=list)
     best: LoggedHint | None = None
     carried_out: bool = False
     too_few: dict[str, tuple[int, int]] = field(default_factory=dict)
-    is_whole: bool = True
 
 
 class LoggedRefusal(Record):
@@ -92,7 +90,6 @@ class LoggedRefusal(Record):
         message: the kubelet's; empty: not in the log.
         startup: what its kubelet has said of itself before.
         decisions: those about this pod, in order.
-        times: how often it was refused.
     """
 
     pod: str
@@ -101,7 +98,6 @@ class LoggedRefusal(Record):
     message: str
     startup: Startup
     decisions: tuple[Decision, ...]
-    times: int = 1
 
 
 class KubeletLog(Record, frozen=False):
@@ -109,13 +105,11 @@ class KubeletLog(Record, frozen=False):
 
     Attributes:
         refusals: by pod, in order.
-        decided: the pods that a decision was made about.
         numa_nodes: the mask of the NUMA nodes that are named in it.
-        omitted: lines that `journalctl -o json` left out, as they are too long for it.
+        omitted: how many messages are `OMITTED`.
     """
 
     refusals: dict[str, LoggedRefusal] = field(default_factory=dict)
-    decided: set[str] = field(default_factory=set)
     numa_nodes: int = 0
     omitted: int = 0
 
@@ -132,43 +126,37 @@ def read_log(lines: Iterable[bytes], name: str) -> KubeletLog:
     """
     reading, is_known = _Reading(), False
     for line in lines:
-        found = log_line(line.decode(errors="replace"))
-        if found is not None:
-            is_known |= bool(_FILES.fullmatch(found.file))
-            with suppress(ValueError, TypeError, LookupError, AttributeError):
-                is_known |= reading.take(found.message, found.values)
+        file, message, values = log_line(line.decode(errors="replace"))
+        is_known |= bool(_FILES.fullmatch(file))
+        with suppress(ValueError, TypeError, LookupError, AttributeError):  # a line that is cut off
+            is_known |= reading.take(message, values)
     if not is_known:
         raise InputError(f"no line of {name} is of a kubelet's log; {HOW_TO_GET_ONE}")
     reading.end_of_pod()
     return reading.log
 
 
-def log_line(text: str) -> LogLine | None:
-    r"""Return what a line says, of klog's text or JSON, whatever stands before it or around it; None: it is neither.
+def log_line(text: str) -> LogLine:
+    r"""Return what a line says, of klog's text or JSON, whatever stands before it or around it; empty: it is neither.
 
     >>> log_line('node kubelet[7]: I1125 10:00:00.000001       7 kubelet.go:12] "Hello" pod="a/b" n=[1]\n')
-    LogLine(file='kubelet.go', message='Hello', values={'pod': 'a/b', 'n': [1]})
+    ('kubelet.go', 'Hello', {'pod': 'a/b', 'n': [1]})
     """
     head, brace = _HEAD.search(text), text.find("{")
     if head and not 0 <= brace < head.start():
         message, end = _value(text, head.end())
-        return LogLine(head[1], str(message), dict(_pairs(text.rstrip(), end)))
+        pairs = {}
+        while key := _KEY.match(text, end):
+            pairs[key[1]], end = _value(text, key.end())
+        return head[1], str(message), pairs
     values = _value(text, brace)[0] if brace >= 0 else None
     if not isinstance(values, dict):
-        return None
+        return "", "", {}
     if "msg" in values:
-        return LogLine(str(values.get("caller")).rpartition("/")[2].partition(":")[0], str(values["msg"]), values)
-    if values.get("MESSAGE", "") is None:
-        return LogLine("", OMITTED, values)
-    inner = (values[key] for key in _WRAPPERS if isinstance(values.get(key), str))
-    return next((found for one in inner if len(one) < len(text) and (found := log_line(one))), None)
-
-
-def _pairs(text: str, place: int) -> Iterator[tuple[str, Any]]:
-    """Yield the names and values of klog's text from a place on."""
-    while key := _KEY.match(text, place):
-        value, place = _value(text, key.end())
-        yield key[1], value
+        return str(values.get("caller")).rpartition("/")[2].partition(":")[0], str(values["msg"]), values
+    inner = next((values[key] for key in _WRAPPERS if key in values), "")
+    shorter = isinstance(inner, str) and len(inner) < len(text)
+    return log_line(inner) if shorter else ("", OMITTED if inner is None else "", {})
 
 
 def _value(text: str, place: int) -> tuple[Any, int]:
@@ -189,7 +177,6 @@ class _Reading:
         self._startup = Startup()
         self._decisions: list[Decision] = []
         self._too_few: dict[str, tuple[int, int]] = {}
-        self._failure = ""
 
     def take(self, message: str, values: Mapping[str, Any]) -> bool:  # noqa: C901  # a message each
         """Take a line; return whether only a kubelet writes such.
@@ -210,13 +197,18 @@ class _Reading:
                 resource = values.get("resourceName") or values["resource"]
                 self._too_few[resource] = values["request"], values["available"]
             case "TopologyHints":
-                self._offer(self._current(values), values["hints"] or {})
+                decision, hints = self._current(values), _hints(values["hints"])
+                decision.offers += 1
+                decision.hints.append({name: some and [*map(self._hint, some)] for name, some in hints.items()})
+                decision.too_few |= {name: told for name, told in self._too_few.items() if hints.get(name) == []}
+                self._too_few = {}
             case "Best TopologyHint":
                 self._current(values).best = self._hint(values["bestHint"])
             case "Topology Affinity" if "bestHint" in values and self._decisions:  # the CPU manager has such a line too
                 self._decisions[-1].carried_out = True
-            case "Allocate error" | "Unable to allocate CPUs" | "Pod-level allocation failed":
-                self._failure = values["err"]
+            case "Allocate error" if self._decisions:
+                kind = "SMTAlignment" if values["err"].startswith("SMT Alignment") else "UnexpectedAdmission"
+                self._refuse(self._decisions[-1].pod, "", f"{kind}Error", values["err"])
             case "Pod admission denied" if values.get("operation") != "resize":
                 self._refuse(_name(values["pod"]), values["podUID"], values["reason"], values["message"])
             case "Event occurred" if is_rejected("Failed", values["reason"]):
@@ -230,8 +222,11 @@ class _Reading:
                 return False
         return True
 
-    def _hint(self, value: Mapping[str, Any]) -> LoggedHint:
+    def _hint(self, value: Mapping[str, Any] | str) -> LoggedHint:
         """Return a hint, and note its NUMA nodes."""
+        if isinstance(value, str):
+            [(bits, preferred)] = _GO_HINT.findall(value)
+            value = {"NUMANodeAffinity": int(bits, 2) if bits else None, "Preferred": preferred == "true"}
         mask = value["NUMANodeAffinity"]
         self.log.numa_nodes |= (mask or 0) & _EVERY_NODE
         return mask and mask & _EVERY_NODE, bool(value["Preferred"])
@@ -240,33 +235,22 @@ class _Reading:
         """Return the decision that a line is about: a new one after one that is done, and for another pod."""
         pod, container = _name(values["pod"]), values.get("containerName")
         last = self._decisions[-1] if self._decisions else None
-        if last and (last.pod, last.container) == (pod, container) and last.best is None:
-            return last
-        if last and (last.pod != pod or any(one.container == container for one in self._decisions)):
-            self.end_of_pod()
-        self.log.decided.add(pod)
-        self._decisions.append(Decision(pod, container))
+        if last is None or (last.pod, last.container) != (pod, container) or last.best is not None:
+            if last and (last.pod != pod or any(one.container == container for one in self._decisions)):
+                self.end_of_pod()
+            self._decisions.append(Decision(pod, container))
         return self._decisions[-1]
 
-    def _offer(self, decision: Decision, hints: Mapping[str, list[dict[str, Any]] | None]) -> None:
-        """Add what a provider offered."""
-        decision.is_whole, was_whole = False, decision.is_whole  # until all of it is read
-        decision.hints.append(
-            {name: None if some is None else [*map(self._hint, some)] for name, some in hints.items()}
-        )
-        decision.is_whole = was_whole
-        decision.too_few |= {name: amounts for name, amounts in self._too_few.items() if hints.get(name) == []}
-        self._too_few = {}
-
     def _refuse(self, pod: str, uid: str, reason: str, message: str) -> None:
-        decisions = tuple(one for one in self._decisions if one.pod == pod)
-        times = self.log.refusals.pop(pod).times + 1 if pod in self.log.refusals else 1
-        self.log.refusals[pod] = LoggedRefusal(pod, uid, reason, message, self._startup, decisions, times)
+        known, decisions = self.log.refusals.pop(pod, None), tuple(one for one in self._decisions if one.pod == pod)
         if decisions:
-            self._decisions, self._failure = [], ""
+            self._decisions = []
+        elif known:  # another line tells more
+            decisions = known.decisions
+        self.log.refusals[pod] = LoggedRefusal(pod, uid, reason, message, self._startup, decisions)
 
     def end_of_pod(self, pod: str | None = None) -> None:
-        """Note a refusal that no line tells: a decision that was not carried out, or that came to an error.
+        """Note a refusal that no line tells: a decision that was not carried out.
 
         Args:
             pod: only of this one.
@@ -274,13 +258,16 @@ class _Reading:
         last = self._decisions[-1] if self._decisions else None
         if last is None or pod not in {None, last.pod}:
             return
-        is_good = last.best is None or last.best[1] or self._startup.policy == "best-effort"
-        if not last.carried_out and not is_good:
+        if last.best and not (last.carried_out or last.best[1] or self._startup.policy == "best-effort"):
             self._refuse(last.pod, "", "TopologyAffinityError", "")
-        elif last.carried_out and self._failure:
-            is_smt = self._failure.startswith("SMT Alignment Error")
-            self._refuse(last.pod, "", "SMTAlignmentError" if is_smt else "UnexpectedAdmissionError", self._failure)
-        self._decisions, self._failure = [], ""
+        self._decisions = []
+
+
+def _hints(given: dict[str, list[Any] | None] | str | None) -> dict[str, list[Any] | None]:
+    """Return the hints of a provider by resource, as JSON has them or as Go prints them."""
+    if isinstance(given, str):
+        return {name: re.findall(r"{[^}]*}", some) for name, some in _GO_HINTS.findall(given.removeprefix("map["))}
+    return given or {}
 
 
 def _name(pod: str | dict[str, str]) -> str:
