@@ -65,7 +65,7 @@ def cause_of(trial: Trial, refusal: Refusal) -> Cause:
     elif question.failed:
         found = _of_allocation(trial, question, refusal)
     else:
-        found = merge_cause(refusal, question.holdings, asked_by(question.container or trial.pod))
+        found = merge_cause(refusal, question.holdings.numa_node_ids, _amounts_in(question, trial.pod))
         if "cpu" in found.resources:
             found = replace(found, sentence=found.sentence + _left_behind(trial.pod, question))
     limit = "" if trial.admission.exact else LIMIT_REACHED
@@ -137,18 +137,17 @@ def lacking_in_words(resource: str, asked: int, used: int, capacity: int) -> str
     return "{1} {0} requested, {2} of {3} left".format(resource, *amounts)
 
 
-def merge_cause(refusal: Refusal, holdings: Holdings, asked: Mapping[str, int]) -> Cause:
-    """Return why the policy found no set of NUMA nodes good enough.
-
-    Args:
-        refusal: the facts about the refusal.
-        holdings: what was there.
-        asked: by resource, what was asked for.
-    """
+def merge_cause(refusal: Refusal, numa_node_ids: Sequence[int], amounts: Mapping[str, Amounts] | None = None) -> Cause:
+    """Return why the policy found no set of NUMA nodes good enough; the arguments are those of `cause`."""
     kind, offers = kind_of(refusal)
-    amounts = {name: _amounts(holdings, name, amount) for name, amount in asked.items()}
-    sentence = cause(refusal, holdings.numa_node_ids, amounts)
+    sentence = cause(refusal, numa_node_ids, amounts)
     return Cause(sentence, kind, tuple(name for offer in offers for name in offer.resources))
+
+
+def _amounts_in(question: Question, pod: Pod) -> dict[str, Amounts]:
+    """Return by resource what was asked for and free."""
+    asked = asked_by(question.container or pod)
+    return {name: _amounts(question.holdings, name, amount) for name, amount in asked.items()}
 
 
 def _amounts(holdings: Holdings, resource: str, asked: int) -> Amounts:
@@ -236,28 +235,20 @@ def without_requests(pod: Pod, container: str | None, resources: Collection[str]
         if container not in (None, one.name):
             return one
         return replace(
-            one,
-            requests=kept(one.requests),
-            exclusive_cpus=0 if "cpu" in resources else one.exclusive_cpus,
+            one, requests=kept(one.requests), exclusive_cpus=0 if "cpu" in resources else one.exclusive_cpus,
             memory=tuple(item for item in one.memory if item[0] not in resources),
             devices=tuple(item for item in one.devices if item[0] not in resources),
             fractional_memory="" if one.fractional_memory in resources else one.fractional_memory,
-        )
+        )  # fmt: skip
 
     init_containers, containers = tuple(map(strip, pod.init_containers)), tuple(map(strip, pod.containers))
     cpus, memory, devices = effective_request(init_containers, containers)
+    demands = pod.constraints
     return replace(
-        pod,
-        init_containers=init_containers,
-        containers=containers,
-        all_containers=init_containers + containers,
-        exclusive_cpus=cpus,
-        memory=memory,
-        devices=devices,
-        constraints=replace(
-            pod.constraints, requests=kept(pod.constraints.requests), overhead=kept(pod.constraints.overhead)
-        ),
-    )
+        pod, init_containers=init_containers, containers=containers, all_containers=init_containers + containers,
+        exclusive_cpus=cpus, memory=memory, devices=devices,
+        constraints=replace(demands, requests=kept(demands.requests), overhead=kept(demands.overhead)),
+    )  # fmt: skip
 
 
 # The most containers whose NUMA nodes a sentence names.
@@ -316,16 +307,15 @@ def spare_caches(l3_groups: Sequence[int], got: ContainerAllocation) -> int:
 
 def _not_preferred(trial: Trial, question: Question) -> str:
     """Return why the merged hint is not one that every resource prefers."""
-    refusal = Refusal(
-        "",
-        container=None if question.container is None else question.container.name,
-        policy="restricted" if trial.policy.name == "best-effort" else trial.policy.name,
-        best=question.affinity,
-        hints=tuple(question.hints.values()),
-        accounts=question.accounts,
-    )
-    found = merge_cause(refusal, question.holdings, asked_by(question.container or trial.pod))
+    policy = "restricted" if trial.policy.name == "best-effort" else trial.policy.name
+    found = merge_cause(refusal_of(question, policy), question.holdings.numa_node_ids, _amounts_in(question, trial.pod))
     return found.sentence.rpartition("; restricted ")[0] or found.sentence
+
+
+def refusal_of(question: Question, policy: str) -> Refusal:
+    """Return the facts about a decision as if the policy had refused by it."""
+    hints = tuple(question.hints.values())
+    return Refusal("", policy=policy, best=question.affinity, hints=hints, accounts=question.accounts)
 
 
 def numa_nodes_of(there: Holdings, got: ContainerAllocation) -> set[int]:

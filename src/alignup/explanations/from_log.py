@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from alignup.errors import one_line
-from alignup.explanations.cause import NODE_CAUSES, Cause, lacking_in_words
+from alignup.explanations.cause import NODE_CAUSES, Cause, lacking_in_words, merge_cause, refusal_of
 from alignup.explanations.explanation import Explanation
 from alignup.explanations.trial import Question
 from alignup.explanations.why import step_of
@@ -19,11 +19,10 @@ from alignup.node.holdings import Holdings
 from alignup.topology_manager.admission import affinity_dict
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint
 from alignup.topology_manager.policy import make_policy
-from alignup.topology_manager.refusal_message import cause, kind_of
-from alignup.topology_manager.scope import TOPOLOGY_AFFINITY_ERROR, Refusal
+from alignup.topology_manager.scope import TOPOLOGY_AFFINITY_ERROR
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from alignup.kubelet.log import Decision, KubeletLog, LoggedHint, LoggedRefusal
     from alignup.topology_manager.provider import ResourceHints
@@ -51,13 +50,16 @@ def explain_logged(log: KubeletLog, refusal: LoggedRefusal) -> Explanation:
     policy = make_policy(follows if name == UNKNOWN else name, len(ids), options=_OPTIONS)
     questions, place = [], Holdings(ids, (), ())
     for one in decisions:
+        container = None if one.container is None else Container(one.container)
+        accounts = {name: f"{asked} asked, {free} free".__str__ for name, (asked, free) in one.too_few.items()}
         hints = _hints(one, ids)
         best = policy.merge(hints.values())[0] if one.hints and len(one.hints) == one.offers else None
-        questions.append(Question(None if one.container is None else Container(one.container), place, {}, hints, best))
+        questions.append(Question(container, place, accounts, hints, best))
     merged = questions[-1].affinity if questions else None
-    found = (
-        _of_merge(questions[-1], policy.name, last.too_few) if by_merge and last and merged else _of_message(refusal)
-    )
+    if by_merge and merged:
+        found = merge_cause(refusal_of(questions[-1], policy.name), ids)
+    else:
+        found = _of_message(refusal.reason, refusal.message)
     scope = startup.scope or (UNKNOWN if last is None else "pod" if last.container is None else "container")
     steps = tuple(step_of(one, policy, {}) for one in questions)
     told = {"message": refusal.message, "unknown": list(_unknown(refusal, by_merge=by_merge))}
@@ -86,36 +88,24 @@ def _hint(hint: LoggedHint, ids: tuple[int, ...]) -> TopologyHint:
     return TopologyHint(None if mask is None else BitMask(map(ids.index, bit_numbers(mask))), preferred)
 
 
-def _of_merge(question: Question, policy: str, too_few: Mapping[str, tuple[int, int]]) -> Cause:
-    """Return why a policy found no set of NUMA nodes good enough."""
-    accounts = {name: f"{asked} asked, {free} free".__str__ for name, (asked, free) in too_few.items()}
-    offered = tuple(question.hints.values())
-    refusal = Refusal("", policy=policy, best=question.affinity, hints=offered, accounts=accounts)
-    kind, offers = kind_of(refusal)
-    sentence = cause(refusal, question.holdings.numa_node_ids)
-    return Cause(sentence, kind, tuple(name for offer in offers for name in offer.resources))
-
-
-def _of_message(refusal: LoggedRefusal) -> Cause:
+def _of_message(reason: str, message: str) -> Cause:
     """Return the cause that a kubelet's message tells, in our words where there are better ones."""
-    message, whole = refusal.message.removeprefix("Allocate failed due to ").removesuffix(", which is unexpected"), ""
     if told := _TOO_FEW.search(message):
         name = told[1] or "cpu"
         return Cause(one_line(f"not enough {name} is free: {told[2]} asked, {told[3]} free"), "allocation", (name,))
     if told := _NOT_WHOLE.search(message):
-        whole = f"{told[1]} cpu asked, and full-pcpus-only gives only whole cores of {told[2]} CPUs"
-    elif told := _TOO_FEW_WHOLE.search(message):
-        whole = f"too few CPUs are free: {told[2]} asked, {told[1]} free; cores with a reserved CPU do not count"
-    if whole:
-        return Cause(whole, "whole cores", ("cpu",))
+        words = f"{told[1]} cpu asked, and full-pcpus-only gives only whole cores of {told[2]} CPUs"
+        return Cause(words, "whole cores", ("cpu",))
+    if told := _TOO_FEW_WHOLE.search(message):
+        words = f"too few CPUs are free: {told[2]} asked, {told[1]} free; cores with a reserved CPU do not count"
+        return Cause(words, "whole cores", ("cpu",))
     if lacks := _LACKS.findall(message):
         parts = [lacking_in_words(name, *map(int, amounts)) for name, *amounts in lacks]
         words = f"too little is left on the node as a whole: {'; '.join(parts)}"
         return Cause(one_line(words), "node", tuple(name for name, *_ in lacks))
-    if refusal.reason in NODE_CAUSES:
-        return Cause(NODE_CAUSES[refusal.reason], "node")
-    kind = "allocation" if refusal.reason == "UnexpectedAdmissionError" else UNKNOWN
-    return Cause(one_line(message) or "the log does not say why", kind)
+    words = message.removeprefix("Allocate failed due to ").removesuffix(", which is unexpected")
+    kind = "allocation" if words != message else "node" if reason in NODE_CAUSES else UNKNOWN
+    return Cause(NODE_CAUSES.get(reason) or one_line(words) or "the log does not say why", kind)
 
 
 def _unknown(refusal: LoggedRefusal, *, by_merge: bool) -> Iterator[str]:
@@ -126,9 +116,7 @@ def _unknown(refusal: LoggedRefusal, *, by_merge: bool) -> Iterator[str]:
     if any(len(one.hints) < one.offers for one in decisions):
         yield "all hints: a line of them is cut off"
     if not policy:
-        yield "the policy, which is logged when a kubelet starts" + ", but for the best hint" * bool(
-            by_merge and decisions
-        )
+        yield f"the policy, but for what the best hint {'tells' if by_merge and decisions else 'may tell'}"
     if refusal.startup.prefers_closest:
         yield "distances, by which prefer-closest-numa-nodes chooses"
     yield "how much was asked for and free where, who holds the rest, and what would help"

@@ -14,6 +14,7 @@ from alignup.explanations.removals import removal
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.kubernetes.pod_requests import is_pinned_memory
 from alignup.kubernetes.policy_options import set_options
+from alignup.machine.bits import union
 from alignup.machine.cpuset import CPUSet
 from alignup.records import replace
 from alignup.topology_manager.refusal_account import MemoryAccount
@@ -217,14 +218,13 @@ def _candidates(attempts: Attempts, blamed: Sequence[str]) -> Iterator[tuple[flo
 
 
 def _whole_cores(machine: Machine, manager: CpuProvider) -> CPUSet | None:
-    """Return whole cores to reserve in place of parts, on each NUMA node no fewer CPUs; None: no core is split."""
+    """Return whole cores to reserve in place of parts, on each NUMA node as many; None: no core is split."""
     capacity, found = manager.ledger.capacity, 0
     for node in machine.numa_nodes:
         cores = [core.bits for core in node.cores if core.bits & capacity.reserved_cores]
-        left = sum((one & ~capacity.allocatable).bit_count() for one in cores)
-        for one in sorted(cores, key=lambda one: (one & capacity.allocatable).bit_count()):  # whole ones stay
-            found |= one if left > 0 else 0
-            left -= one.bit_count()
+        cores.sort(key=lambda one: (one & capacity.allocatable).bit_count())  # whole ones stay
+        count = sum((one & ~capacity.allocatable).bit_count() for one in cores)
+        found |= union(cores[: -(-count // capacity.topology.cpus_per_core)])
     return CPUSet.from_int(found) if capacity.reserved_cores & capacity.allocatable else None
 
 

@@ -68,29 +68,15 @@ def explain(node: Node, pod: Pod | Mapping[str, Any], *, suggest: bool = True) -
     refused_in = admission.refusal.container if admission.refusal else None
     causes = causes_of(node, trial) if admission.refusal else (admitted_cause(trial, containers),)
     blamed = tuple(dict.fromkeys(resource for cause in causes for resource in cause.resources))
+    questions = ((one, asked_by(one.container or pod)) for one in trial.questions)
     return Explanation(
-        pod=pod.namespaced_name,
-        uid=pod.uid,
-        admitted=admission.admitted,
-        reason=admission.reason,
-        cause=sentence_of(causes, pod, refused_in),
-        cause_kind=causes[0].kind,
-        blamed=blamed,
-        container=refused_in,
-        policy=trial.policy.name,
-        scope=trial.scope,
-        qos=str(pod.qos),
-        steps=tuple(
-            step_of(question, trial.policy, asked_by(question.container or pod)) for question in trial.questions
-        ),
-        containers=containers,
-        before=trial.before,
-        suggestions=suggestions_for(node, trial, blamed, manifest) if suggest else (),
-        exact=admission.exact,
-        preempted=admission.preempted,
-        after=trial.after,
-        machine=node.machine,
-    )
+        pod=pod.namespaced_name, uid=pod.uid, admitted=admission.admitted, reason=admission.reason,
+        cause=sentence_of(causes, pod, refused_in), cause_kind=causes[0].kind, blamed=blamed, container=refused_in,
+        policy=trial.policy.name, scope=trial.scope, qos=str(pod.qos),
+        steps=tuple(step_of(question, trial.policy, asked) for question, asked in questions), containers=containers,
+        before=trial.before, after=trial.after, exact=admission.exact, preempted=admission.preempted,
+        suggestions=suggestions_for(node, trial, blamed, manifest) if suggest else (), machine=node.machine,
+    )  # fmt: skip
 
 
 def step_of(question: Question, policy: Policy, asked: Mapping[str, int]) -> Step:
@@ -122,14 +108,8 @@ def _resource_parts(question: Question, asked: Mapping[str, int]) -> Iterator[Re
         amounts = question.holdings.amounts(resource)
         manager = "cpu" if resource == "cpu" else "memory" if is_pinned_memory(resource) else "devices"
         provider, view = offered.get(resource, ("" if amounts is None else manager, None))
-        yield ResourcePart(
-            resource,
-            name,
-            provider,
-            asked.get(resource),
-            () if amounts is None else tuple(_places(question.holdings, amounts)),
-            view,
-        )
+        places = () if amounts is None else tuple(_places(question.holdings, amounts))
+        yield ResourcePart(resource, name, provider, asked.get(resource), places, view)
 
 
 def _places(holdings: Holdings, amounts: ResourceAmounts) -> Iterator[PlacePart]:
@@ -144,10 +124,7 @@ def _container_parts(trial: Trial, *, is_static: bool) -> Iterator[ContainerPart
     """Yield the containers of the pod in the order of their admission."""
     for one in trial.pod.all_containers:
         yield ContainerPart(
-            one.name,
-            "sidecar" if one.is_sidecar else "init" if one.is_init else "container",
-            one.exclusive_cpus if is_static else 0,
-            why_shared(trial.pod, one) if is_static else NO_CPU_MANAGER,
-            trial.got.get(one.name),
-            missed_by(trial, one) if trial.admission.admitted else "",
-        )
+            one.name, "sidecar" if one.is_sidecar else "init" if one.is_init else "container",
+            one.exclusive_cpus if is_static else 0, why_shared(trial.pod, one) if is_static else NO_CPU_MANAGER,
+            trial.got.get(one.name), missed_by(trial, one) if trial.admission.admitted else "",
+        )  # fmt: skip

@@ -184,15 +184,17 @@ class _Reading:
         Raises:
             ValueError, TypeError, LookupError, AttributeError: it is cut off, or not what a kubelet writes.
         """
+        if values.get("operation") == "resize":  # the pod stays, whatever is decided
+            self._decisions = []
+            return True
         match message:
-            case "Kubelet version":
-                self.end_of_pod()
-                self._startup = Startup()
             case "Creating topology manager with none policy" | "Creating topology manager with policy per scope":
-                told = values.get("topologyPolicyName", "none"), values.get("topologyScopeName", "")
+                told = str(values.get("topologyPolicyName", "none")), str(values.get("topologyScopeName", ""))
                 self._startup = Startup(*told, bool(values.get("topologyPolicyOptions", {}).get("PreferClosestNUMA")))
             case "Detected CPU topology":
-                self.log.numa_nodes |= bit_set(one["NUMANodeID"] for one in values["topology"]["CPUDetails"].values())
+                self.log.numa_nodes |= bit_set(
+                    one["NUMANodeID"] & 63 for one in values["topology"]["CPUDetails"].values()
+                )
             case "Unable to generate topology hints: requested number of devices unavailable":
                 resource = values.get("resourceName") or values["resource"]
                 self._too_few[resource] = values["request"], values["available"]
@@ -209,13 +211,13 @@ class _Reading:
             case "Allocate error" if self._decisions:
                 kind = "SMTAlignment" if values["err"].startswith("SMT Alignment") else "UnexpectedAdmission"
                 self._refuse(self._decisions[-1].pod, "", f"{kind}Error", values["err"])
-            case "Pod admission denied" if values.get("operation") != "resize":
-                self._refuse(_name(values["pod"]), values["podUID"], values["reason"], values["message"])
+            case "Pod admission denied":
+                self._refuse(_name(values["pod"]), *(str(values[key]) for key in ("podUID", "reason", "message")))
             case "Event occurred" if is_rejected("Failed", values["reason"]):
                 pod, reason = _name(values["object"]), values["reason"]
                 self.end_of_pod(pod)
                 if pod not in self.log.refusals or self.log.refusals[pod].reason != reason:
-                    self._refuse(pod, "", reason, values["message"])
+                    self._refuse(pod, "", reason, str(values["message"]))
                 return False
             case _:
                 self.log.omitted += message == OMITTED
@@ -233,7 +235,7 @@ class _Reading:
 
     def _current(self, values: Mapping[str, Any]) -> Decision:
         """Return the decision that a line is about: a new one after one that is done, and for another pod."""
-        pod, container = _name(values["pod"]), values.get("containerName")
+        pod, container = _name(values["pod"]), str(values["containerName"]) if "containerName" in values else None
         last = self._decisions[-1] if self._decisions else None
         if last is None or (last.pod, last.container) != (pod, container) or last.best is not None:
             if last and (last.pod != pod or any(one.container == container for one in self._decisions)):
