@@ -66,6 +66,9 @@ def command(
     TopologyAffinityError) is explained as of now, after all others: why it was rejected, and whether there is room now.
     With --node and without a file, the rejected pods of that node are explained, newest first.
 
+    With --log, what a kubelet's log tells of each pod that it has refused is explained: the hints of each provider, what
+    they merge into, the cause, and what no log tells, as in `journalctl -u kubelet | alignup explain --log -`.
+
     Every change that is suggested was tried. `-` reads standard input. A picture shows the first pod that is refused,
     or else the last one; a page shows all.
     """

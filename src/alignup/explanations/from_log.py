@@ -105,7 +105,8 @@ def _of_message(reason: str, message: str) -> Cause:
         return Cause(one_line(words), "node", tuple(name for name, *_ in lacks))
     words = message.removeprefix("Allocate failed due to ").removesuffix(", which is unexpected")
     kind = "allocation" if words != message else "node" if reason in NODE_CAUSES else UNKNOWN
-    return Cause(NODE_CAUSES.get(reason) or one_line(words) or "the log does not say why", kind)
+    blamed = ("memory",) if words.startswith("[memorymanager]") else ()
+    return Cause(NODE_CAUSES.get(reason) or one_line(words) or "the log does not say why", kind, blamed)
 
 
 def _unknown(refusal: LoggedRefusal, *, by_merge: bool) -> Iterator[str]:

@@ -199,8 +199,9 @@ class _Reading:
                 resource = values.get("resourceName") or values["resource"]
                 self._too_few[resource] = values["request"], values["available"]
             case "TopologyHints":
-                decision, hints = self._current(values), _hints(values["hints"])
+                decision = self._current(values)
                 decision.offers += 1
+                hints = _hints(values["hints"])
                 decision.hints.append({name: some and [*map(self._hint, some)] for name, some in hints.items()})
                 decision.too_few |= {name: told for name, told in self._too_few.items() if hints.get(name) == []}
                 self._too_few = {}
@@ -268,6 +269,8 @@ class _Reading:
 def _hints(given: dict[str, list[Any] | None] | str | None) -> dict[str, list[Any] | None]:
     """Return the hints of a provider by resource, as JSON has them or as Go prints them."""
     if isinstance(given, str):
+        if not re.fullmatch(r"map\[.*\]", given):
+            raise ValueError(given)
         return {name: re.findall(r"{[^}]*}", some) for name, some in _GO_HINTS.findall(given.removeprefix("map["))}
     return given or {}
 
