@@ -47,10 +47,7 @@ def command(
         "say which of them would take it now.",
         *("--nodes", "-n"),
     ),
-    log: str | None = options.file(
-        "A kubelet's log, in place of all other input: explain the pods that it says were refused, or --pod of them.",
-        "--log",
-    ),
+    log: str | None = options.file("Explain the pods that a kubelet has refused by its log: FILE.", "--log"),
     resizes: bool = options.flag(
         "Explain resizes in place, as `alignup admit --resize` asks for them: why, and what would help.", "--resize"
     ),
@@ -66,8 +63,8 @@ def command(
     TopologyAffinityError) is explained as of now, after all others: why it was rejected, and whether there is room now.
     With --node and without a file, the rejected pods of that node are explained, newest first.
 
-    With --log, what a kubelet's log tells of each pod that it has refused is explained: the hints of each provider, what
-    they merge into, the cause, and what no log tells, as in `journalctl -u kubelet | alignup explain --log -`.
+    With --log, and nothing else, it explains what a kubelet's log tells of each pod that was refused: the hints of each
+    provider, what they merge into, the cause, and what no log tells. `journalctl -u kubelet | alignup explain --log -`
 
     Every change that is suggested was tried. `-` reads standard input. A picture shows the first pod that is refused,
     or else the last one; a page shows all.
@@ -126,8 +123,7 @@ def explain_log(name: str, chosen: str | None, view: View, *, as_json: bool) -> 
         click.echo(nl=number > 0)
         show_explanation(explanation, None, view)
     if not refusals and not as_json:
-        whom = "no pod was refused" if chosen is None else f"{chosen} was not refused"
-        click.echo(one_line(f"{whom}, as far as {name} tells"))
+        click.echo(one_line(f"the log tells of no refusal{f' of {chosen}' if chosen else ''}"))
     return 1 if refusals else 0
 
 

@@ -264,9 +264,8 @@ class Explanation(Record):
             "version": VERSION,
             "namespace": self.pod.partition("/")[0],
             **json_fields(self, "pod", "uid", "admitted", "reason", "cause", "cause_kind", "blamed", "container"),
-            **json_fields(
-                self, "policy", "scope", "qos", "exact", "preempted", "resources", "neighbours", "suggestions"
-            ),
+            **json_fields(self, "policy", "scope", "qos", "exact", "preempted"),
+            **json_fields(self, "resources", "neighbours", "suggestions"),
             "numaNodes": list(ids),
             "steps": [step.to_dict(ids, product=product) for step in self.steps],
             "containers": [one.to_dict(ids) for one in self.containers],

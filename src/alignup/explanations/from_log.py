@@ -14,6 +14,7 @@ from alignup.explanations.explanation import Explanation
 from alignup.explanations.trial import Question
 from alignup.explanations.why import step_of
 from alignup.kubernetes.pod import Container
+from alignup.kubernetes.pod_requests import is_device
 from alignup.machine.bits import bit_numbers
 from alignup.node.holdings import Holdings
 from alignup.topology_manager.admission import affinity_dict
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
     from alignup.topology_manager.provider import ResourceHints
 
 UNKNOWN: Final = "unknown"
-_OPTIONS: Final = {"max-allowable-numa-nodes": "64"}
+# Of a resource without hints, of which the log does not say that there are too few devices.
+NO_NODE: Final = "the log counts none, and the device plugin may name no NUMA node that is there"
 # In the order in which a kubelet asks them.
 _PROVIDERS: Final = ("devices", "cpu", "memory", "another")
 # The kubelet's words.
@@ -47,11 +49,13 @@ def explain_logged(log: KubeletLog, refusal: LoggedRefusal) -> Explanation:
     follows = "single-numa-node" if logged and logged.affinity is None else "restricted"
     by_merge = refusal.reason == TOPOLOGY_AFFINITY_ERROR
     name = startup.policy or (follows if by_merge and logged else UNKNOWN)
-    policy = make_policy(follows if name == UNKNOWN else name, len(ids), options=_OPTIONS)
+    policy = make_policy(follows if name == UNKNOWN else name, len(ids), options={"max-allowable-numa-nodes": "64"})
     questions, place = [], Holdings(ids, (), ())
     for one in decisions:
         container = None if one.container is None else Container(one.container)
+        empty = {name for given in one.hints for name, some in given.items() if some == [] and is_device(name)}
         accounts = {name: f"{asked} asked, {free} free".__str__ for name, (asked, free) in one.too_few.items()}
+        accounts = dict.fromkeys(empty, NO_NODE.__str__) | accounts
         hints = _hints(one, ids)
         best = policy.merge(hints.values())[0] if one.hints and len(one.hints) == one.offers else None
         questions.append(Question(container, place, accounts, hints, best))

@@ -71,6 +71,10 @@ def _for_admitted(attempts: Attempts, trial: Trial) -> Iterator[Option]:
     if not all(got.affinity is not None and got.affinity.preferred for got in trial.got.values()):
         yield from _for_refused(attempts, trial, ())
     attempts.must_be_preferred = False
+    if any(int(trial.before.reserved_cpus) & int(got.cpus or 0) for got in trial.got.values()):
+        for cost, one in kubelet_changes(attempts, trial.before, ("cpu",)):
+            if "reservedSystemCPUs" in one.attempt["kubelet"]:
+                yield cost, one
     if attempts.manifest and (spread := _nodes_of(trial.before, trial.got)):
         for one, admission in shared_container(attempts):
             if _nodes_of(trial.before, admission.containers) < spread:

@@ -541,13 +541,10 @@ class Outcome(Record):
         again = self.again
         return {
             **json_fields(self.pod, "name", "namespace", "uid"),
-            "keeps": self.keeps,
+            **json_fields(self, "keeps", "held", "holds", "forgotten"),
             "admitted": self.refusal is None,
             "reason": "" if self.refusal is None else self.refusal.reason,
             "message": "" if self.refusal is None else self.refusal.message,
-            "held": [one.to_dict() for one in self.held],
-            "holds": [one.to_dict() for one in self.holds],
-            "forgotten": list(self.forgotten),
             "again": None
             if again is None
             else {
@@ -582,8 +579,7 @@ class Restart(Record):
         ids = self.node.machine.numa_node_ids if self.node else ()
         return {
             "starts": not self.faults,
-            "faults": [json_fields(one) for one in self.faults],
-            "damaged": [json_fields(one) for one in self.damaged],
+            **json_fields(self, "faults", "damaged"),
             "pods": [one.to_dict(ids) for one in self.outcomes],
         }
 

@@ -26,18 +26,12 @@ LoggedHint = tuple[int | None, bool]
 # The program's file that wrote a line, its message, and the values beside it.
 LogLine = tuple[str, str, dict[str, Any]]
 
-HOW_TO_GET_ONE: Final = (
-    "kubelets log to the journal of their node: journalctl -u kubelet > kubelet.log (k3s: -u k3s; RKE2: "
-    "/var/lib/rancher/rke2/agent/logs/kubelet.log; OpenShift: oc adm node-logs NODE -u kubelet)"
-)
 # Stands for a message that `journalctl -o json` left out, as it is too long for it.
 OMITTED: Final = "omitted"
 _HEAD: Final = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ ([\w.-]+\.go):\d+] ")
 _KEY: Final = re.compile(r" ([^\s=\"]+)=")
 # Files of a kubelet that no other program of Kubernetes is made of.
-_FILES: Final = re.compile(
-    r"(?:kubelet|kuberuntime|pod_workers|(?:cpu|memory|topology|container|allocation|eviction)_manager|scope_)\w*\.go"
-)
+_FILES: Final = re.compile(r"(?:kubelet|kuberuntime|pod_workers|scope_|(?:cpu|memory|topology)_manager)\w*\.go")
 # What journals, container runtimes and collectors call a message.
 _WRAPPERS: Final = ("MESSAGE", "log", "message")
 _READER: Final = json.JSONDecoder()
@@ -131,7 +125,10 @@ def read_log(lines: Iterable[bytes], name: str) -> KubeletLog:
         with suppress(ValueError, TypeError, LookupError, AttributeError):  # a line that is cut off
             is_known |= reading.take(message, values)
     if not is_known:
-        raise InputError(f"no line of {name} is of a kubelet's log; {HOW_TO_GET_ONE}")
+        raise InputError(
+            f"no line of {name} is of a kubelet's log; they log to the journal: journalctl -u kubelet > kubelet.log "
+            "(k3s: -u k3s; RKE2: rke2/agent/logs/kubelet.log in /var/lib/rancher; OpenShift: oc adm node-logs NODE)"
+        )
     reading.end_of_pod()
     return reading.log
 
