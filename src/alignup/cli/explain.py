@@ -13,7 +13,7 @@ from alignup.cli import inputs, options
 from alignup.cli.admit import claims_dict, claims_on, fault_of, same_refusal, say_what_is_ignored
 from alignup.cli.claims import outcome_lines
 from alignup.cli.explain_view import View, explanation_dict, show_explanation, show_note
-from alignup.cli.failures import complain, need_extra
+from alignup.cli.failures import need_extra
 from alignup.cli.terminal import print_json
 from alignup.errors import one_line
 from alignup.text.counting import counted
@@ -70,6 +70,8 @@ def command(
     or else the last one; a page shows all.
     """
     if log is not None:
+        from alignup.cli.explain_log import explain_log
+
         return explain_log(log, chosen, view, as_json=as_json)
     if chosen is not None and not pods and source.kubelet_node is None and source.machine == inputs.HERE:
         from alignup.cli.why import Question, why
@@ -103,28 +105,6 @@ def command(
         title = "Why pods are admitted or refused"
         pictures.write(lambda: drawing_of(explanation_scene(drawn)), lambda: explanations_page(title, found))
     return 0 if all(found) else 1
-
-
-def explain_log(name: str, chosen: str | None, view: View, *, as_json: bool) -> int:
-    """Explain the pods that a kubelet's log says were refused; return the exit status."""
-    from alignup.explanations.from_log import explain_logged
-    from alignup.kubelet.log import read_log
-
-    with inputs.open_input(name) as file:
-        log = read_log(inputs.read_lines(file, name), name)
-    if log.omitted:
-        complain(f"{counted(log.omitted, 'line')} of {name} left out as too long: journalctl -o json needs --all")
-    refusals = [one for one in log.refusals.values() if chosen in {None, one.pod, one.pod.removeprefix("default/")}]
-    for number, one in enumerate(refusals):
-        explanation = explain_logged(log, one)
-        if as_json:
-            print_json(explanation.to_dict(product=view.product))
-            continue
-        click.echo(nl=number > 0)
-        show_explanation(explanation, None, view)
-    if not refusals and not as_json:
-        click.echo(one_line(f"the log tells of no refusal{f' of {chosen}' if chosen else ''}"))
-    return 1 if refusals else 0
 
 
 def explain_resizes(loaded: inputs.LoadedNode, asked: Sequence[Resize], *, as_json: bool) -> bool:

@@ -126,8 +126,7 @@ def read_log(lines: Iterable[bytes], name: str) -> KubeletLog:
             is_known |= reading.take(message, values)
     if not is_known:
         raise InputError(
-            f"no line of {name} is of a kubelet's log; they log to the journal: journalctl -u kubelet > kubelet.log "
-            "(k3s: -u k3s; RKE2: rke2/agent/logs/kubelet.log in /var/lib/rancher; OpenShift: oc adm node-logs NODE)"
+            f"no line of {name} is of a kubelet's log, which is in the journal: journalctl -u kubelet > kubelet.log"
         )
     reading.end_of_pod()
     return reading.log
@@ -161,8 +160,7 @@ def _value(text: str, place: int) -> tuple[Any, int]:
     try:
         return _READER.raw_decode(text, place)
     except (ValueError, RecursionError):
-        following = _KEY.search(text, place)
-        end = following.start() if following else len(text)
+        end = next((key.start() for key in _KEY.finditer(text, place)), len(text))
         return text[place:end], end
 
 
@@ -243,10 +241,8 @@ class _Reading:
 
     def _refuse(self, pod: str, uid: str, reason: str, message: str) -> None:
         known, decisions = self.log.refusals.pop(pod, None), tuple(one for one in self._decisions if one.pod == pod)
-        if decisions:
-            self._decisions = []
-        elif known:  # another line tells more
-            decisions = known.decisions
+        self._decisions = [one for one in self._decisions if one.pod != pod]
+        decisions = decisions or (known.decisions if known else ())  # another line tells more
         self.log.refusals[pod] = LoggedRefusal(pod, uid, reason, message, self._startup, decisions)
 
     def end_of_pod(self, pod: str | None = None) -> None:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from alignup.cli.explain_log import explain_logged
 from alignup.errors import InputError
-from alignup.explanations.from_log import explain_logged
 from alignup.kubelet.log import log_line, read_log
 from alignup.topology_manager.hints import BitMask, TopologyHint
 from model import merged
@@ -282,7 +282,7 @@ class TestReleases:
             ),
             (
                 "SMTAlignmentError",
-                "SMT Alignment Error: not enough free physical CPUs: available physical CPUs = 4, requested CPUs = 6",
+                "SMT Alignment Error: not enough: available physical CPUs = 4, requested CPUs = 6, CPUs per core = 2",
                 "too few CPUs are free: 6 asked, 4 free; cores with a reserved CPU do not count",
                 "whole cores",
             ),

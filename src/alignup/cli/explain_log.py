@@ -1,6 +1,6 @@
-"""Explains the refusals that a kubelet's log tells of: merges the hints again, and says what the log leaves open.
+"""`alignup explain --log`: merges again the hints of pods that a kubelet refused, and says what its log leaves open.
 
-The hints are the kubelet's, the merge is ours, and so are the words of the cause, as those of `cause` beside it.
+The hints are the kubelet's, the merge is ours, and so are the words of the cause, as of `alignup.explanations.cause`.
 """
 
 from __future__ import annotations
@@ -8,15 +8,24 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+import click
+
+from alignup.cli import inputs
+from alignup.cli.explain_view import View, show_explanation
+from alignup.cli.failures import complain
+from alignup.cli.terminal import print_json
 from alignup.errors import one_line
 from alignup.explanations.cause import NODE_CAUSES, Cause, lacking_in_words, merge_cause, refusal_of
 from alignup.explanations.explanation import Explanation
 from alignup.explanations.trial import Question
 from alignup.explanations.why import step_of
+from alignup.kubelet.log import read_log
 from alignup.kubernetes.pod import Container
 from alignup.kubernetes.pod_requests import is_device
 from alignup.machine.bits import bit_numbers
 from alignup.node.holdings import Holdings
+from alignup.providers.cpu.provider import SMT_ALIGNMENT_ERROR
+from alignup.text.counting import counted
 from alignup.topology_manager.admission import affinity_dict
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint
 from alignup.topology_manager.policy import make_policy
@@ -35,9 +44,27 @@ NO_NODE: Final = "the log counts none, and the device plugin may name no NUMA no
 _PROVIDERS: Final = ("devices", "cpu", "memory", "another")
 # The kubelet's words.
 _TOO_FEW: Final = re.compile(r"(?:for (\S+)\. Requested: |: requested=)(\d+), (?:Available: |available=)(\d+)")
-_NOT_WHOLE: Final = re.compile(r"requested (\d+) cpus not multiple cpus per core = (\d+)")
-_TOO_FEW_WHOLE: Final = re.compile(r"available physical CPUs = (\d+), requested CPUs = (\d+)")
+_NOT_WHOLE: Final = re.compile(r"(?:physical CPUs = (\d+), )?requested (?:CPUs = )?(\d+)\D+(\d+)")
 _LACKS: Final = re.compile(r"Node didn't have enough resource: (\S+), requested: (\d+), used: (\d+), capacity: (\d+)")
+
+
+def explain_log(name: str, chosen: str | None, view: View, *, as_json: bool) -> int:
+    """Explain the pods that a kubelet's log says were refused; return the exit status."""
+    with inputs.open_input(name) as file:
+        log = read_log(inputs.read_lines(file, name), name)
+    if log.omitted:
+        complain(f"{counted(log.omitted, 'line')} of {name} left out as too long: journalctl -o json needs --all")
+    refusals = [one for one in log.refusals.values() if chosen in {None, one.pod, one.pod.removeprefix("default/")}]
+    for number, one in enumerate(refusals):
+        explanation = explain_logged(log, one)
+        if as_json:
+            print_json(explanation.to_dict(product=view.product))
+            continue
+        click.echo(nl=number > 0)
+        show_explanation(explanation, None, view)
+    if not refusals and not as_json:
+        click.echo(one_line(f"the log tells of no refusal{f' of {chosen}' if chosen else ''}"))
+    return 1 if refusals else 0
 
 
 def explain_logged(log: KubeletLog, refusal: LoggedRefusal) -> Explanation:
@@ -97,11 +124,10 @@ def _of_message(reason: str, message: str) -> Cause:
     if told := _TOO_FEW.search(message):
         name = told[1] or "cpu"
         return Cause(one_line(f"not enough {name} is free: {told[2]} asked, {told[3]} free"), "allocation", (name,))
-    if told := _NOT_WHOLE.search(message):
-        words = f"{told[1]} cpu asked, and full-pcpus-only gives only whole cores of {told[2]} CPUs"
-        return Cause(words, "whole cores", ("cpu",))
-    if told := _TOO_FEW_WHOLE.search(message):
-        words = f"too few CPUs are free: {told[2]} asked, {told[1]} free; cores with a reserved CPU do not count"
+    if reason == SMT_ALIGNMENT_ERROR and (told := _NOT_WHOLE.search(message)):
+        words = f"{told[2]} cpu asked, and full-pcpus-only gives only whole cores of {told[3]} CPUs"
+        if told[1]:
+            words = f"too few CPUs are free: {told[2]} asked, {told[1]} free; cores with a reserved CPU do not count"
         return Cause(words, "whole cores", ("cpu",))
     if lacks := _LACKS.findall(message):
         parts = [lacking_in_words(name, *map(int, amounts)) for name, *amounts in lacks]
@@ -115,13 +141,12 @@ def _of_message(reason: str, message: str) -> Cause:
 
 def _unknown(refusal: LoggedRefusal, *, by_merge: bool) -> Iterator[str]:
     """Yield what the log does not tell of a refusal."""
-    policy, decisions = refusal.startup.policy, refusal.decisions
-    if not decisions and policy != "none":
+    if not refusal.decisions and refusal.startup.policy != "none":
         yield "the hints: no line TopologyHints is about this pod"
-    if any(len(one.hints) < one.offers for one in decisions):
+    if any(len(one.hints) < one.offers for one in refusal.decisions):
         yield "all hints: a line of them is cut off"
-    if not policy:
-        yield f"the policy, but for what the best hint {'tells' if by_merge and decisions else 'may tell'}"
+    if not refusal.startup.policy:
+        yield f"the policy, but for what the best hint {'tells' if by_merge and refusal.decisions else 'may tell'}"
     if refusal.startup.prefers_closest:
         yield "distances, by which prefer-closest-numa-nodes chooses"
     yield "how much was asked for and free where, who holds the rest, and what would help"
