@@ -72,7 +72,7 @@ def command(
     if log is not None:
         from alignup.cli.explain_log import explain_log
 
-        return explain_log(log, chosen, view, as_json=as_json)
+        return explain_log(log, chosen, view, (*pods, nodes, source.kubelet_node), as_json=as_json)
     if chosen is not None and not pods and source.kubelet_node is None and source.machine == inputs.HERE:
         from alignup.cli.why import Question, why
 

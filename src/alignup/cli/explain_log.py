@@ -32,7 +32,7 @@ from alignup.topology_manager.policy import make_policy
 from alignup.topology_manager.scope import TOPOLOGY_AFFINITY_ERROR
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from alignup.kubelet.log import Decision, KubeletLog, LoggedHint, LoggedRefusal
     from alignup.topology_manager.provider import ResourceHints
@@ -48,20 +48,21 @@ _NOT_WHOLE: Final = re.compile(r"(?:physical CPUs = (\d+), )?requested (?:CPUs =
 _LACKS: Final = re.compile(r"Node didn't have enough resource: (\S+), requested: (\d+), used: (\d+), capacity: (\d+)")
 
 
-def explain_log(name: str, chosen: str | None, view: View, *, as_json: bool) -> int:
-    """Explain the pods that a kubelet's log says were refused; return the exit status."""
+def explain_log(name: str, chosen: str | None, view: View, others: Iterable[object], *, as_json: bool) -> int:
+    """Explain the pods that a kubelet's log says were refused; return the exit status. `others` is other input."""
+    if any(others):
+        raise click.UsageError("--log goes without pods, --node and --nodes")
     with inputs.open_input(name) as file:
         log = read_log(inputs.read_lines(file, name), name)
     if log.omitted:
         complain(f"{counted(log.omitted, 'line')} of {name} left out as too long: journalctl -o json needs --all")
     refusals = [one for one in log.refusals.values() if chosen in {None, one.pod, one.pod.removeprefix("default/")}]
-    for number, one in enumerate(refusals):
-        explanation = explain_logged(log, one)
+    for number, one in enumerate(explain_logged(log, one) for one in refusals):
         if as_json:
-            print_json(explanation.to_dict(product=view.product))
-            continue
-        click.echo(nl=number > 0)
-        show_explanation(explanation, None, view)
+            print_json(one.to_dict(product=view.product))
+        else:
+            click.echo(nl=number > 0)
+            show_explanation(one, None, view)
     if not refusals and not as_json:
         click.echo(one_line(f"the log tells of no refusal{f' of {chosen}' if chosen else ''}"))
     return 1 if refusals else 0
@@ -106,8 +107,7 @@ def _hints(decision: Decision, ids: tuple[int, ...]) -> dict[str, ResourceHints]
     """Return the hints of a decision by provider."""
     return {
         provider: {
-            resource: None if hints is None else HintList(_hint(one, ids) for one in hints)
-            for resource, hints in given.items()
+            name: None if some is None else HintList(_hint(one, ids) for one in some) for name, some in given.items()
         }
         for provider, given in zip(_PROVIDERS, decision.hints, strict=False)
     }

@@ -371,6 +371,11 @@ class TestLog:
         ended = alignup("explain", "--log", write("pod.json", {"kind": "Pod"}))
         assert ended.complains("is of a kubelet's log", "journalctl -u kubelet > kubelet.log")
 
+    def test_a_log_goes_alone(self, alignup):
+        ended = alignup("explain", "--log", self.LOG, "pod.yaml")
+        assert (ended.status, ended.out) == (2, "")
+        assert "--log goes without pods" in ended.err
+
     def test_lines_that_the_journal_left_out_are_told(self, alignup):
         omitted = b'{"__REALTIME_TIMESTAMP": "1", "MESSAGE": null}\n'
         assert (
