@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -141,8 +142,11 @@ class Story:
         return node.admit(attempt.get("pod", manifest)).admitted
 
 
-def random_story(chance: random.Random, most_nodes: int = 8) -> Story | None:
-    """Return a node on which some pods came and went; None where a kubelet would not start."""
+def random_story(chance: random.Random, most_nodes: int = 8, overlay: Mapping[str, Any] | None = None) -> Story | None:
+    """Return a node on which some pods came and went; None where a kubelet would not start.
+
+    `overlay` is laid over the configuration that is drawn.
+    """
     nodes = chance.randint(1, most_nodes)
     machine = machine_of(nodes, chance.choice((2, 4, 6)))
     if chance.random() < 0.3:
@@ -165,6 +169,7 @@ def random_story(chance: random.Random, most_nodes: int = 8) -> Story | None:
         kubelet["reservedMemory"] = [{"numaNode": 0, "limits": {"memory": "1Gi"}}]
     if chance.random() < 0.2:
         kubelet["topologyManagerPolicyOptions"] = {"prefer-closest-numa-nodes": "true"}
+    kubelet |= overlay or {}
     devices = {
         resource: [
             {"id": f"{resource[12:]}{index}", "numa": _places(chance, nodes)}

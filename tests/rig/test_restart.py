@@ -133,7 +133,7 @@ def test_a_restart_does_what_was_foretold(seed):
 SUGGESTIONS = int(os.environ.get("ALIGNUP_RIG_SUGGESTIONS") or 12)
 
 
-def carry_out(rig, one, manifest, names):
+def carry_out(rig, one, manifest, names):  # noqa: C901  # a step each
     """Do what a suggestion says, and return the manifest to admit then; None: it takes another plugin.
 
     `names` are the pods that run, in the order in which they come again after a drain.
@@ -154,8 +154,9 @@ def carry_out(rig, one, manifest, names):
         fields = {**rig.config, **attempt["kubelet"]}
         rig.config_file.write_text(json.dumps({key: value for key, value in fields.items() if value is not None}))
         if one.after == "drain":
-            for name in ("cpu_manager_state", "memory_manager_state"):
-                (rig.state / name).unlink()
+            for path in rig.state.glob("*_manager_state"):
+                if path.name in one.text:
+                    path.unlink()
         rig.restart()
         for name, pod in files.items():
             status = rig.admit(pod) if one.after == "drain" else rig.decided(name)

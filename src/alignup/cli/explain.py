@@ -47,6 +47,7 @@ def command(
         "say which of them would take it now.",
         *("--nodes", "-n"),
     ),
+    log: str | None = options.file("Explain the pods that a kubelet has refused by its log: FILE.", "--log"),
     resizes: bool = options.flag(
         "Explain resizes in place, as `alignup admit --resize` asks for them: why, and what would help.", "--resize"
     ),
@@ -62,9 +63,16 @@ def command(
     TopologyAffinityError) is explained as of now, after all others: why it was rejected, and whether there is room now.
     With --node and without a file, the rejected pods of that node are explained, newest first.
 
+    With --log, and nothing else, it explains what a kubelet's log tells of each pod that was refused: the hints of each
+    provider, what they merge into, the cause, and what no log tells. `journalctl -u kubelet | alignup explain --log -`
+
     Every change that is suggested was tried. `-` reads standard input. A picture shows the first pod that is refused,
     or else the last one; a page shows all.
     """
+    if log is not None:
+        from alignup.cli.explain_log import explain_log
+
+        return explain_log(log, chosen, view, (*pods, nodes, source.kubelet_node), as_json=as_json)
     if chosen is not None and not pods and source.kubelet_node is None and source.machine == inputs.HERE:
         from alignup.cli.why import Question, why
 

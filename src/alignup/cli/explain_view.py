@@ -16,7 +16,7 @@ from alignup.explanations.cause import BESIDES
 from alignup.text.counting import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from alignup.cli.terminal import Console
     from alignup.explanations.explanation import Explanation, ResourcePart, Step
@@ -77,13 +77,28 @@ def show_explanation(explanation: Explanation, was: PodDocument | None = None, v
     is_long = len(wrapped(console, explanation.cause)) > MOST_CAUSE_LINES
     more = f" ({counted(len(others), 'more cause')} below)" if is_long and others else ""
     show_prose(console, f"{first}{more}" if more else explanation.cause.removeprefix("admitted").lstrip(",; "))
+    if explanation.log:
+        show_log(console, explanation.log)
     parts = [show_suggestions] if explanation.admitted else [show_nodes, show_suggestions]
     # the help is to be on the first screen, and the picture of a wide machine is long
     for part in parts if len(explanation.before.numa_node_ids) <= MOST_NODES_BEFORE_HELP else reversed(parts):
         part(console, explanation)
     tables = view.tables or ("short" if sys.stdout.isatty() else "all")
-    if tables != "none":
+    if tables != "none" and (explanation.steps or not explanation.log):
         show_tables(console, explanation, is_short=tables == "short", product=view.product)
+
+
+def show_log(console: Console, log: Mapping[str, Any]) -> None:
+    """Print what a kubelet's log says of a refusal, whether its hints merge into that, and what it leaves out."""
+    if log["message"]:
+        show_prose(console, f"the kubelet's words: {log['message']}")
+    if log["agrees"] is not None:
+        best, merged = (
+            f"{words.nodes_in_short(one['numaNodes'])}{'' if one['preferred'] else ' (not preferred)'}"
+            for one in (log["best"], log["merged"])
+        )
+        show_prose(console, f"the log's best hint: {best}; its hints merge into {'it' if log['agrees'] else merged}")
+    show_prose(console, f"the log does not tell {'; '.join(log['unknown'])}")
 
 
 def show_prose(console: Console, text: str, first: str = "  ", indent: str = "  ") -> None:
@@ -125,7 +140,8 @@ def show_tables(console: Console, explanation: Explanation, *, is_short: bool, p
     if explanation.neighbours and most:
         print_whole(console, Table(*words.NEIGHBOUR_COLUMNS, rows=words.neighbour_rows(explanation)), below=True)
     show_left_out(console, len(explanation.neighbours) - most, "container", " on the node")
-    console.print(f"the pod is {explanation.qos}")
+    if not explanation.log:
+        console.print(f"the pod is {explanation.qos}")
 
 
 def show_left_out(console: Console, count: int, noun: str, where: str = "") -> None:

@@ -417,7 +417,7 @@ def restart(*, source: KubeletSource = options.all_of(KubeletSource), as_json: b
 
 def print_restart(found: Restart) -> None:
     """Print what the restart does for a person."""
-    for fault in found.faults:
+    for fault in (*found.faults, *found.damaged):
         click.echo(one_line(f"{fault.effect}"))
         click.echo(one_line(f"  {fault.file}: {fault.text} ({fault.kind})"))
         click.echo(one_line(f"  repair: {fault.repair}"))
@@ -436,7 +436,8 @@ def print_restart(found: Restart) -> None:
 
 def row_of(one: Outcome) -> tuple[str, ...]:
     """Return the cells of a pod: what becomes of it, and what it holds then."""
-    verdict = one.refusal.reason if one.refusal is not None else "stays" if one.keeps else "stays, on other resources"
+    stays = "stays, with devices forgotten" if one.forgotten else "stays" if one.keeps else "stays, on other resources"
+    verdict = stays if one.refusal is None else one.refusal.reason
     cells = [holding.cells() for holding in one.holds] or [("-", "-", "-")]
     return one.pod.namespaced_name, verdict, *("\n".join(column) for column in zip(*cells, strict=True))
 

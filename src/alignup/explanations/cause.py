@@ -61,7 +61,7 @@ def cause_of(trial: Trial, refusal: Refusal) -> Cause:
     elif question.failed:
         found = _of_allocation(trial, question, refusal)
     else:
-        found = merge_cause(refusal, question.holdings, asked_by(question.container or trial.pod))
+        found = merge_cause(refusal, question.holdings.numa_node_ids, _amounts_in(question, trial.pod))
         if "cpu" in found.resources:
             found = replace(found, sentence=found.sentence + _left_behind(trial.pod, question))
     limit = "" if trial.admission.exact else LIMIT_REACHED
@@ -97,21 +97,32 @@ def _of_node(trial: Trial, limits: NodeObject, refusal: Refusal) -> str:
         for protocol, _, number in [port]
         if port in taken
     ]
-    return {
-        "NodeAffinity": "the node's labels do not match the pod's node selector or required node affinity",
-        "NodeName": f"the pod is bound to node {demands.node_name}, and this is node {limits.name}",
-        "NodePorts": "host ports of the pod are taken" + (f": {', '.join(held)}" if held else ""),
-        "TaintToleration": "the pod does not tolerate a NoExecute taint of the node",
-    }.get(refusal.reason, f"the pod is for {demands.os or demands.os_label}, and the node runs linux")
+    if refusal.reason == "NodeName":
+        return f"the pod is bound to node {demands.node_name}, and this is node {limits.name}"
+    words = NODE_CAUSES.get(refusal.reason, f"the pod is for {demands.os or demands.os_label}, and the node runs linux")
+    return f"{words}: {', '.join(held)}" if refusal.reason == "NodePorts" and held else words
+
+
+# By reason, why the kubelet's own checks refuse a pod, where that needs no more words.
+NODE_CAUSES: Final = {
+    "NodeAffinity": "the node's labels do not match the pod's node selector or required node affinity",
+    "NodePorts": "host ports of the pod are taken",
+    "TaintToleration": "the pod does not tolerate a NoExecute taint of the node",
+}
 
 
 def _lacking(trial: Trial, limits: NodeObject, resource: str) -> str:
     """Return what is requested and left of a resource of the node as a whole."""
-    capacity = limits.allocatable.get(resource, 0)
+    used = len(trial.others) if resource == "pods" else sum(requests_of(one).get(resource, 0) for one in trial.others)
+    return lacking_in_words(
+        resource, requests_of(trial.pod).get(resource, 0), used, limits.allocatable.get(resource, 0)
+    )
+
+
+def lacking_in_words(resource: str, asked: int, used: int, capacity: int) -> str:
+    """Return what is requested and left of a resource of the node as a whole; of CPU in thousandths."""
     if resource == "pods":
-        return f"it takes {counted(capacity, 'pod')}, and has {len(trial.others)}"
-    used = sum(requests_of(one).get(resource, 0) for one in trial.others)
-    asked = requests_of(trial.pod).get(resource, 0)
+        return f"it takes {counted(capacity, 'pod')}, and has {used}"
     left = max(0, capacity - used)
     if resource == "cpu":
         return f"{asked / 1000:g} cpu requested, {left / 1000:g} of {capacity / 1000:g} left"
@@ -122,18 +133,17 @@ def _lacking(trial: Trial, limits: NodeObject, resource: str) -> str:
     return "{1} {0} requested, {2} of {3} left".format(resource, *amounts)
 
 
-def merge_cause(refusal: Refusal, holdings: Holdings, asked: Mapping[str, int]) -> Cause:
-    """Return why the policy found no set of NUMA nodes good enough.
-
-    Args:
-        refusal: the facts about the refusal.
-        holdings: what was there.
-        asked: by resource, what was asked for.
-    """
+def merge_cause(refusal: Refusal, numa_node_ids: Sequence[int], amounts: Mapping[str, Amounts] | None = None) -> Cause:
+    """Return why the policy found no set of NUMA nodes good enough; the arguments are those of `cause`."""
     kind, offers = kind_of(refusal)
-    amounts = {name: _amounts(holdings, name, amount) for name, amount in asked.items()}
-    sentence = cause(refusal, holdings.numa_node_ids, amounts)
+    sentence = cause(refusal, numa_node_ids, amounts)
     return Cause(sentence, kind, tuple(name for offer in offers for name in offer.resources))
+
+
+def _amounts_in(question: Question, pod: Pod) -> dict[str, Amounts]:
+    """Return by resource what was asked for and free."""
+    asked = asked_by(question.container or pod)
+    return {name: _amounts(question.holdings, name, amount) for name, amount in asked.items()}
 
 
 def _amounts(holdings: Holdings, resource: str, asked: int) -> Amounts:
@@ -221,28 +231,20 @@ def without_requests(pod: Pod, container: str | None, resources: Collection[str]
         if container not in (None, one.name):
             return one
         return replace(
-            one,
-            requests=kept(one.requests),
-            exclusive_cpus=0 if "cpu" in resources else one.exclusive_cpus,
+            one, requests=kept(one.requests), exclusive_cpus=0 if "cpu" in resources else one.exclusive_cpus,
             memory=tuple(item for item in one.memory if item[0] not in resources),
             devices=tuple(item for item in one.devices if item[0] not in resources),
             fractional_memory="" if one.fractional_memory in resources else one.fractional_memory,
-        )
+        )  # fmt: skip
 
     init_containers, containers = tuple(map(strip, pod.init_containers)), tuple(map(strip, pod.containers))
     cpus, memory, devices = effective_request(init_containers, containers)
+    demands = pod.constraints
     return replace(
-        pod,
-        init_containers=init_containers,
-        containers=containers,
-        all_containers=init_containers + containers,
-        exclusive_cpus=cpus,
-        memory=memory,
-        devices=devices,
-        constraints=replace(
-            pod.constraints, requests=kept(pod.constraints.requests), overhead=kept(pod.constraints.overhead)
-        ),
-    )
+        pod, init_containers=init_containers, containers=containers, all_containers=init_containers + containers,
+        exclusive_cpus=cpus, memory=memory, devices=devices,
+        constraints=replace(demands, requests=kept(demands.requests), overhead=kept(demands.overhead)),
+    )  # fmt: skip
 
 
 # The most containers whose NUMA nodes a sentence names.
@@ -301,16 +303,15 @@ def spare_caches(l3_groups: Sequence[int], got: ContainerAllocation) -> int:
 
 def _not_preferred(trial: Trial, question: Question) -> str:
     """Return why the merged hint is not one that every resource prefers."""
-    refusal = Refusal(
-        "",
-        container=None if question.container is None else question.container.name,
-        policy="restricted" if trial.policy.name == "best-effort" else trial.policy.name,
-        best=question.affinity,
-        hints=tuple(question.hints.values()),
-        accounts=question.accounts,
-    )
-    found = merge_cause(refusal, question.holdings, asked_by(question.container or trial.pod))
+    policy = "restricted" if trial.policy.name == "best-effort" else trial.policy.name
+    found = merge_cause(refusal_of(question, policy), question.holdings.numa_node_ids, _amounts_in(question, trial.pod))
     return found.sentence.rpartition("; restricted ")[0] or found.sentence
+
+
+def refusal_of(question: Question, policy: str) -> Refusal:
+    """Return the facts about a decision as if the policy had refused by it."""
+    hints = tuple(question.hints.values())
+    return Refusal("", policy=policy, best=question.affinity, hints=hints, accounts=question.accounts)
 
 
 def numa_nodes_of(there: Holdings, got: ContainerAllocation) -> set[int]:

@@ -12,6 +12,8 @@ from alignup.records import Record, field, json_fields, json_of, replace
 from alignup.topology_manager.admission import ContainerAllocation, affinity_dict
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from alignup.explanations.product import Choice, Product
     from alignup.machine.machine import Machine
     from alignup.node.holdings import ContainerHolding, Holdings
@@ -191,6 +193,8 @@ class Explanation(Record):
         after: who would hold what once the pod is admitted; if it is refused, who held what when that was decided,
             earlier containers of the pod among them.
         machine: for pictures.
+        log: of a refusal that a kubelet's log tells of: the kubelet's `message`, the `best` hint of the decision that
+            refused, what its hints are `merged` into, whether that `agrees` (None: not known), and what is `unknown`.
     """
 
     pod: str
@@ -212,6 +216,7 @@ class Explanation(Record):
     preempted: tuple[str, ...] = ()
     after: Holdings | None = field(default=None, repr=False)
     machine: Machine | None = field(default=None, repr=False)
+    log: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def relevant_steps(self) -> tuple[Step, ...]:
@@ -258,11 +263,11 @@ class Explanation(Record):
             "version": VERSION,
             "namespace": self.pod.partition("/")[0],
             **json_fields(self, "pod", "uid", "admitted", "reason", "cause", "cause_kind", "blamed", "container"),
-            **json_fields(
-                self, "policy", "scope", "qos", "exact", "preempted", "resources", "neighbours", "suggestions"
-            ),
+            **json_fields(self, "policy", "scope", "qos", "exact", "preempted"),
+            **json_fields(self, "resources", "neighbours", "suggestions"),
             "numaNodes": list(ids),
             "steps": [step.to_dict(ids, product=product) for step in self.steps],
             "containers": [one.to_dict(ids) for one in self.containers],
             "memoryGroups": json_of(self.before.memory_groups),
+            **({"log": self.log} if self.log else {}),
         }

@@ -14,6 +14,8 @@ from alignup.explanations.removals import removal
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.kubernetes.pod import is_pinned_memory
 from alignup.kubernetes.policy_options import set_options
+from alignup.machine.bits import union
+from alignup.machine.cpuset import CPUSet
 from alignup.records import replace
 from alignup.topology_manager.refusal_account import MemoryAccount
 
@@ -21,8 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from alignup.explanations.trial import Trial
+    from alignup.machine.machine import Machine
     from alignup.node.holdings import Holdings
     from alignup.node.node import Node
+    from alignup.providers.cpu.provider import CpuProvider
     from alignup.topology_manager.admission import Admission, ContainerAllocation
 
 # How much is given up, from 0 to 1, and the suggestion.
@@ -67,6 +71,10 @@ def _for_admitted(attempts: Attempts, trial: Trial) -> Iterator[Option]:
     if not all(got.affinity is not None and got.affinity.preferred for got in trial.got.values()):
         yield from _for_refused(attempts, trial, ())
     attempts.must_be_preferred = False
+    if any(int(trial.before.reserved_cpus) & int(got.cpus or 0) for got in trial.got.values()):
+        for cost, one in kubelet_changes(attempts, trial.before, ("cpu",)):
+            if "reservedSystemCPUs" in one.attempt["kubelet"]:
+                yield cost, one
     if attempts.manifest and (spread := _nodes_of(trial.before, trial.got)):
         for one, admission in shared_container(attempts):
             if _nodes_of(trial.before, admission.containers) < spread:
@@ -151,9 +159,10 @@ def _plugin_changes(attempts: Attempts, holdings: Holdings) -> Iterator[Suggesti
 
 
 MOST_FOUND: Final = 2
+# Of the CPU manager: its state file leaves out the reserved CPUs then, and no kubelet starts on it once these change.
+STRICT: Final = "strict-cpu-reservation"
 COSTS: Final = {"single-numa-node": 0.0, "restricted": 0.2, "best-effort": 0.5, "none": 0.8}
 NOT_PREFERRED: Final = 0.3
-MEMORY_STATE: Final = "/var/lib/kubelet/memory_manager_state"
 
 
 def kubelet_changes(attempts: Attempts, holdings: Holdings, blamed: Sequence[str]) -> Iterator[Option]:
@@ -168,9 +177,8 @@ def kubelet_changes(attempts: Attempts, holdings: Holdings, blamed: Sequence[str
     """
     candidates = sorted(_candidates(attempts, blamed), key=lambda one: one[0])
     found: set[str] = set()
-    for after, (cost, fields, name) in product(("restart", "drain"), candidates):
-        leaves_state = "memoryManagerPolicy" in fields  # under which no kubelet reads the file of another one
-        if name in found or (leaves_state and after == "restart"):
+    for after, (cost, fields, name, stale) in product(("restart", "drain"), candidates):
+        if name in found or (stale and after == "restart"):
             continue
         admission = attempts.with_kubelet(fields, drained=after == "drain")
         if admission is None:
@@ -181,32 +189,47 @@ def kubelet_changes(attempts: Attempts, holdings: Holdings, blamed: Sequence[str
             continue  # nothing of the pod would be aligned
         found.add(name)
         lost, words = _alignment(admission, holdings)
-        deleted = f" and deleting {MEMORY_STATE}" if leaves_state else ""
+        deleted = f" and deleting /var/lib/kubelet/{stale}_manager_state" if stale else ""
         first = f"after draining the node{deleted}: " if after == "drain" else ""
         text = f"{first}configure the kubelet with {name}: {words}"
         yield cost + lost, Suggestion("kubelet", text, {"kubelet": fields}, after=after)
 
 
-def _candidates(attempts: Attempts, blamed: Sequence[str]) -> Iterator[tuple[float, dict[str, Any], str]]:
-    """Yield what may be tried: what alignment it costs, the fields, and their names in words."""
+def _candidates(attempts: Attempts, blamed: Sequence[str]) -> Iterator[tuple[float, dict[str, Any], str, str]]:
+    """Yield what may be tried: what alignment it costs, the fields, their names, and whose state file is in the way."""
     config = attempts.node.config
     policy = config.topology_manager_policy
     if policy != "none" and len(attempts.pod.all_containers) > 1:
         scope = "pod" if config.topology_manager_scope == "container" else "container"
-        yield 0.05, {"topologyManagerScope": scope}, f"topologyManagerScope {scope}"
+        yield 0.05, {"topologyManagerScope": scope}, f"topologyManagerScope {scope}", ""
     if len(attempts.node.machine.numa_nodes) > 1:  # on a single one all policies decide alike
         if policy == "none" and attempts.must_be_preferred:
             fields = {"topologyManagerPolicy": "best-effort", "topologyManagerPolicyOptions": None}
-            yield 0.0, fields, "topologyManagerPolicy best-effort"
+            yield 0.0, fields, "topologyManagerPolicy best-effort", ""
         for weaker in TOPOLOGY_POLICIES[: TOPOLOGY_POLICIES.index(policy)]:
-            yield COSTS[weaker], {"topologyManagerPolicy": weaker}, f"topologyManagerPolicy {weaker}"
+            yield COSTS[weaker], {"topologyManagerPolicy": weaker}, f"topologyManagerPolicy {weaker}", ""
     set_cpu = set_options(config.cpu_manager_policy_options)
     if "cpu" in blamed:
         for option in set_cpu:
             rest = {name: value for name, value in set_cpu.items() if name != option}
-            yield 0.1, {"cpuManagerPolicyOptions": rest or None}, f"cpuManagerPolicyOptions without {option}"
+            stale = "cpu" if option == STRICT else ""
+            yield 0.1, {"cpuManagerPolicyOptions": rest or None}, f"cpuManagerPolicyOptions without {option}", stale
+        if attempts.node.cpu is not None and (whole := _whole_cores(attempts.node.machine, attempts.node.cpu)):
+            stale = "cpu" if STRICT in set_cpu else ""
+            yield 0.0, {"reservedSystemCPUs": f"{whole}"}, f"whole cores reserved: reservedSystemCPUs {whole}", stale
     if attempts.node.memory is not None and any(map(is_pinned_memory, blamed)):
-        yield 0.4, {"memoryManagerPolicy": "None"}, "memoryManagerPolicy None, which pins no memory"
+        yield 0.4, {"memoryManagerPolicy": "None"}, "memoryManagerPolicy None, which pins no memory", "memory"
+
+
+def _whole_cores(machine: Machine, manager: CpuProvider) -> CPUSet | None:
+    """Return whole cores to reserve in place of parts, on each NUMA node as many; None: no core is split."""
+    capacity, found = manager.ledger.capacity, 0
+    for node in machine.numa_nodes:
+        cores = [core.bits for core in node.cores if core.bits & capacity.reserved_cores]
+        cores.sort(key=lambda one: (one & capacity.allocatable).bit_count())  # whole ones stay
+        count = sum((one & ~capacity.allocatable).bit_count() for one in cores)
+        found |= union(cores[: -(-count // capacity.topology.cpus_per_core)])
+    return CPUSet.from_int(found) if capacity.reserved_cores & capacity.allocatable else None
 
 
 def _alignment(admission: Admission, holdings: Holdings) -> tuple[float, str]:

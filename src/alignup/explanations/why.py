@@ -21,6 +21,7 @@ from alignup.topology_manager.refusal_message import view_of
 if TYPE_CHECKING:
     from alignup.node.holdings import Holdings, ResourceAmounts
     from alignup.node.node import Node
+    from alignup.topology_manager.policy import Policy
 
 # The results of a merge that are listed; their number is given beside them.
 KEPT = 64
@@ -64,49 +65,36 @@ def explain(node: Node, pod: Pod | Mapping[str, Any], *, suggest: bool = True) -
     refused_in = admission.refusal.container if admission.refusal else None
     causes = causes_of(node, trial) if admission.refusal else (admitted_cause(trial, containers),)
     blamed = tuple(dict.fromkeys(resource for cause in causes for resource in cause.resources))
+    questions = ((one, asked_by(one.container or pod)) for one in trial.questions)
     return Explanation(
-        pod=pod.namespaced_name,
-        uid=pod.uid,
-        admitted=admission.admitted,
-        reason=admission.reason,
-        cause=sentence_of(causes, pod, refused_in),
-        cause_kind=causes[0].kind,
-        blamed=blamed,
-        container=refused_in,
-        policy=trial.policy.name,
-        scope=trial.scope,
-        qos=str(pod.qos),
-        steps=tuple(_step(trial, question) for question in trial.questions),
-        containers=containers,
-        before=trial.before,
-        suggestions=suggestions_for(node, trial, blamed, manifest) if suggest else (),
-        exact=admission.exact,
-        preempted=admission.preempted,
-        after=trial.after,
-        machine=node.machine,
-    )
+        pod=pod.namespaced_name, uid=pod.uid, admitted=admission.admitted, reason=admission.reason,
+        cause=sentence_of(causes, pod, refused_in), cause_kind=causes[0].kind, blamed=blamed, container=refused_in,
+        policy=trial.policy.name, scope=trial.scope, qos=str(pod.qos),
+        steps=tuple(step_of(question, trial.policy, asked) for question, asked in questions), containers=containers,
+        before=trial.before, after=trial.after, exact=admission.exact, preempted=admission.preempted,
+        suggestions=suggestions_for(node, trial, blamed, manifest) if suggest else (), machine=node.machine,
+    )  # fmt: skip
 
 
-def _step(trial: Trial, question: Question) -> Step:
-    """Return the record of one decision."""
-    policy, ids = trial.policy.name, question.holdings.numa_node_ids
+def step_of(question: Question, policy: Policy, asked: Mapping[str, int]) -> Step:
+    """Return the record of one decision; `asked` is by resource, as far as that is known."""
+    name, ids = policy.name, question.holdings.numa_node_ids
     merges = bool(question.hints)
-    as_written = is_as_written(trial.policy)
-    found = reachable(question.hints, policy, as_written=as_written) if merges else None
+    as_written = is_as_written(policy)
+    found = reachable(question.hints, name, as_written=as_written) if merges else None
     return Step(
         None if question.container is None else question.container.name,
-        tuple(_resource_parts(trial.pod, question)),
-        RULES.get(policy, f"policy {policy} decides"),
+        tuple(_resource_parts(question, asked)),
+        RULES.get(name, f"policy {name} decides"),
         question.affinity if merges else None,
         None if found is None else tuple(Choice.of(one, ids) for one in found[:KEPT]),
         None if found is None else len(found),
-        product_of(question.hints, policy, ids, as_written=as_written) if merges else None,
+        product_of(question.hints, name, ids, as_written=as_written) if merges else None,
     )
 
 
-def _resource_parts(pod: Pod, question: Question) -> Iterator[ResourcePart]:
+def _resource_parts(question: Question, asked: Mapping[str, int]) -> Iterator[ResourcePart]:
     """Yield what a container, or the pod as a whole, asked for: CPUs, memory, devices, and what else was offered."""
-    asked = asked_by(question.container or pod)
     name = None if question.container is None else question.container.name
     offered = {
         resource: (provider, view_of(resource, hints, question.holdings.numa_node_ids))
@@ -117,14 +105,8 @@ def _resource_parts(pod: Pod, question: Question) -> Iterator[ResourcePart]:
         amounts = question.holdings.amounts(resource)
         manager = "cpu" if resource == "cpu" else "memory" if is_pinned_memory(resource) else "devices"
         provider, view = offered.get(resource, ("" if amounts is None else manager, None))
-        yield ResourcePart(
-            resource,
-            name,
-            provider,
-            asked.get(resource),
-            () if amounts is None else tuple(_places(question.holdings, amounts)),
-            view,
-        )
+        places = () if amounts is None else tuple(_places(question.holdings, amounts))
+        yield ResourcePart(resource, name, provider, asked.get(resource), places, view)
 
 
 def _places(holdings: Holdings, amounts: ResourceAmounts) -> Iterator[PlacePart]:
@@ -139,10 +121,7 @@ def _container_parts(trial: Trial, *, is_static: bool) -> Iterator[ContainerPart
     """Yield the containers of the pod in the order of their admission."""
     for one in trial.pod.all_containers:
         yield ContainerPart(
-            one.name,
-            "sidecar" if one.is_sidecar else "init" if one.is_init else "container",
-            one.exclusive_cpus if is_static else 0,
-            why_shared(trial.pod, one) if is_static else NO_CPU_MANAGER,
-            trial.got.get(one.name),
-            missed_by(trial, one) if trial.admission.admitted else "",
-        )
+            one.name, "sidecar" if one.is_sidecar else "init" if one.is_init else "container",
+            one.exclusive_cpus if is_static else 0, why_shared(trial.pod, one) if is_static else NO_CPU_MANAGER,
+            trial.got.get(one.name), missed_by(trial, one) if trial.admission.admitted else "",
+        )  # fmt: skip

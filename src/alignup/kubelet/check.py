@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from functools import cache
+from functools import cache, partial
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -55,6 +55,9 @@ if TYPE_CHECKING:
 
 # The first words of the findings about each.
 _FILES: Final = {"cpu": CPU_STATE, "memory": MEMORY_STATE, "device": DEVICE_CHECKPOINT}
+# The kinds of findings about a checkpoint that the kubelet passes over, and writes anew (`readCheckpoint` of
+# devicemanager/manager.go: "Continue after failing to read checkpoint file").
+_FORGET: Final = ("device-file-damaged", "device-checksum")
 # Ends of the kinds of findings about formats, which another release may have changed.
 _UNSURE: Final = ("-file-damaged", "-checksum", "-format")
 _POD_LEVEL_GATE = "PodLevelResourceManagers"
@@ -496,6 +499,7 @@ class Outcome(Record):
         holds: what they hold in the kubelet's books after it; empty: it is refused.
         refusal: None: it stays.
         again: of a refused pod: how it would be admitted if it came again, once all refused ones are gone.
+        forgotten: resources of which the kubelet forgets which devices it has, so that others get them too.
     """
 
     pod: Pod
@@ -503,13 +507,14 @@ class Outcome(Record):
     holds: tuple[ContainerHolding, ...]
     refusal: Admission | None = None
     again: Admission | None = None
+    forgotten: tuple[str, ...] = ()
 
     @property
     def keeps(self) -> bool:
         """Whether it stays with what it holds; the memory of init containers that have ended does not matter."""
         ended = {one.name for one in self.pod.init_containers if not one.is_sidecar}
         before, after = ([one for one in some if one.container not in ended] for some in (self.held, self.holds))
-        return self.refusal is None and before == after
+        return self.refusal is None and before == after and not self.forgotten
 
     def to_dict(self, numa_node_ids: tuple[int, ...]) -> dict[str, Any]:
         """Return the outcome in JSON's types."""
@@ -517,11 +522,10 @@ class Outcome(Record):
         containers = {name: one.to_dict(numa_node_ids) for name, one in got.items()}
         return {
             **json_fields(self.pod, "name", "namespace", "uid"),
-            "keeps": self.keeps,
+            **json_fields(self, "keeps", "held", "holds", "forgotten"),
             "admitted": self.refusal is None,
             "reason": "" if self.refusal is None else self.refusal.reason,
             "message": "" if self.refusal is None else self.refusal.message,
-            **json_fields(self, "held", "holds"),
             "again": again if again is None else {**json_fields(again, "admitted", "reason"), "containers": containers},
         }
 
@@ -533,11 +537,13 @@ class Restart(Record):
         faults: why it does not start; empty: it does.
         outcomes: the pods, in the order in which they are admitted again.
         node: the node after it; None: it does not start.
+        damaged: what it passes over when it starts.
     """
 
     faults: tuple[Finding, ...]
     outcomes: tuple[Outcome, ...] = ()
     node: Node | None = None
+    damaged: tuple[Finding, ...] = ()
 
     @property
     def keeps_all(self) -> bool:
@@ -548,7 +554,7 @@ class Restart(Record):
         """Return what it does in JSON's types."""
         ids = self.node.machine.numa_node_ids if self.node else ()
         pods = [one.to_dict(ids) for one in self.outcomes]
-        return {"starts": not self.faults, **json_fields(self, "faults"), "pods": pods}
+        return {"starts": not self.faults, **json_fields(self, "faults", "damaged"), "pods": pods}
 
 
 def foretell(files: NodeFiles, options: KubeletOptions) -> Restart:
@@ -559,13 +565,15 @@ def foretell(files: NodeFiles, options: KubeletOptions) -> Restart:
         options: the configuration and the release that the kubelet starts with, and the machine as it is then.
 
     Raises:
-        InputError: there is no file of a kubelet, or a file is damaged that the kubelet does not stop at.
+        InputError: there is no file of a kubelet.
         AllocationError: the device checkpoint names devices that are not known.
     """
-    faults = tuple(one for one in check_node(files, options) if one.stops)
+    found = check_node(files, options)
+    faults = tuple(one for one in found if one.stops)
     if faults:
         return Restart(faults)
-    records = read_records(files, options)
+    damaged = tuple(one for one in found if one.kind in _FORGET)
+    records = read_records(files, options, partial(_intact, files))
     source = records.configuration.source
     try:
         # gates count as the kubelet has them, unlike those of a kubelet that is known to run
@@ -585,7 +593,13 @@ def foretell(files: NodeFiles, options: KubeletOptions) -> Restart:
             tuple(one for one in some.containers if one and one.pod_uid == pod.uid) for some in (before, after)
         )
         if pod.uid not in refused:
-            return Outcome(pod, held, holds)
+            return Outcome(pod, held, holds, forgotten=tuple(name for name, _ in pod.devices) if damaged else ())
         return Outcome(pod, held, holds, node.admission(pod, refused[pod.uid]), node.try_admit(pod))
 
-    return Restart((), tuple(map(outcome, pods)), node)
+    return Restart((), tuple(map(outcome, pods)), node, damaged)
+
+
+def _intact(files: NodeFiles, version: KubeletVersion) -> checkpoints.KubeletState:
+    """Return the state as a kubelet reads it that starts: a damaged checkpoint of devices counts as none."""
+    read = checkpoints.read_checkpoints(files, version)
+    return checkpoints.state_of({path: one for path, one in read if not isinstance(one, InputError) and one.is_intact})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -331,3 +332,53 @@ def test_pods_that_ended_otherwise_are_said(alignup, write) -> None:
         "alignup: pod default/b has ended (Succeeded, TopologyAffinityError) and is ignored",
         "alignup: no pod is left",
     ]
+
+
+class TestLog:
+    """Refusals that a kubelet's log tells of."""
+
+    LOG = Path(__file__).parents[2] / "logs/1.36-restricted.log"
+
+    def test_json_is_a_line_a_pod(self, alignup):
+        ended = alignup("explain", "--log", self.LOG, "--json", "--product")
+        assert ended.status == 1
+        assert [one["pod"] for one in ended.lines] == [f"default/{name}" for name in ("wide", "gpus", "mem", "cpus")]
+        for one in ended.lines:
+            Draft202012Validator(json.loads(SCHEMA.read_text())).validate(one)
+            assert one["log"]["agrees"] is True
+
+    @pytest.mark.parametrize("pod", ["default/gpus", "gpus"])
+    def test_a_pod_is_picked(self, alignup, pod):
+        ended = alignup("explain", "--log", self.LOG, "--pod", pod)
+        assert ended.status == 1
+        assert "not enough example.com/gpu is free: 3 asked, 1 free" in ended.out
+        assert "wide" not in ended.out
+
+    @pytest.mark.parametrize("packed", [False, True])
+    def test_standard_input_is_read_gzipped_or_not(self, alignup, packed):
+        data = self.LOG.read_bytes()
+        ended = alignup("explain", "--log", "-", stdin=gzip.compress(data) if packed else data)
+        assert (ended.status, ended.out) == (1, alignup("explain", "--log", self.LOG).out)
+
+    def test_a_log_of_no_refusal_is_told_in_a_sentence(self, alignup):
+        lines = [one for one in self.LOG.read_bytes().splitlines(keepends=True) if b"default/" not in one]
+        ended = alignup("explain", "--log", "-", stdin=b"".join(lines))
+        assert (ended.status, ended.out) == (0, "the log tells of no refusal\n")
+        ended = alignup("explain", "--log", self.LOG, "--pod", "default/a")
+        assert (ended.status, ended.out) == (0, "the log tells of no refusal of default/a\n")
+
+    def test_another_file_is_refused_with_the_command_that_gets_one(self, alignup, write):
+        ended = alignup("explain", "--log", write("pod.json", {"kind": "Pod"}))
+        assert ended.complains("is of a kubelet's log", "journalctl -u kubelet > kubelet.log")
+
+    def test_a_log_goes_alone(self, alignup):
+        ended = alignup("explain", "--log", self.LOG, "pod.yaml")
+        assert (ended.status, ended.out) == (2, "")
+        assert "--log goes without pods" in ended.err
+
+    def test_lines_that_the_journal_left_out_are_told(self, alignup):
+        omitted = b'{"__REALTIME_TIMESTAMP": "1", "MESSAGE": null}\n'
+        assert (
+            "journalctl -o json needs --all"
+            in alignup("explain", "--log", "-", stdin=self.LOG.read_bytes() + omitted).err
+        )

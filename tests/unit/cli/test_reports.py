@@ -111,6 +111,85 @@ CASES = [
     ("node-restart 29-edited-state --node root", 1, ["could not restore state from checkpoint"]),
     # kubernetes#117955
     ("explain 35-failed-list -c kubelet.yaml pods.json", 1, ["4 asked, at most 3 free on one node"]),
+    # kubernetes#112234: devices with a topology of no NUMA node; up to 1.25 a kubelet took them for none at all
+    (
+        "explain 41-plugin-of-no-node --log kubelet.log",
+        1,
+        ["(single-numa-node, scope container)", "device plugin may name no NUMA node that is there", "merge into it"],
+    ),
+    ("explain 41-plugin-of-no-node -c kubelet.json --devices devices.json pod.json", 0, ["d/demo admitted"]),
+    # telco-reference#930
+    (
+        "explain 42-database-of-one-cpu --log kubelet.log",
+        1,
+        ["1 cpu asked, and full-pcpus-only gives only whole cores of 2 CPUs", "the log does not tell the hints"],
+    ),
+    ("explain 42-database-of-one-cpu -c kubelet.json pod.json", 1, ["ask for whole cores: 2 cpu instead of 1"]),
+    # kubernetes#128708
+    (
+        "explain 43-memory-of-both-nodes --log kubelet.log",
+        1,
+        [
+            "UnexpectedAdmissionError",
+            "failed to find NUMA nodes to extend",
+            "the log's best hint: node 0; its hints merge",
+        ],
+    ),
+    (
+        "explain 43-memory-of-both-nodes -c kubelet.json --kubelet-version 1.31 pods.json",
+        1,
+        [
+            "d/wide refused: UnexpectedAdmissionError",
+            "NUMA node 0 can only be used by itself while d/small holds memory",
+            "after draining the node and deleting /var/lib/kubelet/memory_manager_state",
+        ],
+    ),
+    # kubernetes#120733: each fits into a NUMA node, but for what is reserved on one of them
+    (
+        "explain 44-two-of-85-gib -c kubelet.json pods.json",
+        1,
+        ["d/two refused: UnexpectedAdmissionError", "87Gi asked, free on NUMA node 0: 85.9Gi", "remove pod d/one"],
+    ),
+    # kubernetes#123816
+    (
+        "explain 45-init-on-the-other-node -c kubelet.json pods.json",
+        1,
+        [
+            "d/second refused: TopologyAffinityError",
+            "init container 'init' left CPUs 35 on NUMA node 0, which container 'app' must reuse",
+            "topologyManagerScope pod: it would run on NUMA node 1",
+        ],
+    ),
+    # kubernetes#140495
+    (
+        "explain 46-hybrid-cores -c kubelet.json pod.json",
+        0,
+        ["gives CPUs twice: container 'c' gets CPUs 0", "whole cores reserved: reservedSystemCPUs 0-1"],
+    ),
+    # kubernetes#132187: preferred is judged against the empty machine, of which no CPU is reserved
+    (
+        "explain 47-one-reserved-on-each-node -c kubelet.json --devices devices.json pod.json",
+        1,
+        ["restricted admits no more NUMA nodes than on an empty machine", "ask for 105 cpu instead of 112"],
+    ),
+    # kubernetes#124066
+    (
+        "explain 48-sibling-offline -c kubelet.json pod.json",
+        0,
+        ["gives CPUs twice: container 'c' gets CPUs 25", "whole cores reserved: reservedSystemCPUs 24-25,47,72-73"],
+    ),
+    # kubernetes#138495
+    (
+        "explain 49-containers-of-one-pod -c kubelet.json --devices devices.json pod.json",
+        1,
+        ["d/p refused: UnexpectedAdmissionError", "container 'wide'"],
+    ),
+    # kubernetes#112228
+    (
+        "explain 50-cpus-left-by-init -c kubelet.json pods.json",
+        1,
+        ["d/p2 admitted", "d/p3 refused: UnexpectedAdmissionError", "container 'init': not enough cpu is free"],
+    ),
 ]
 """The command, the report and further words (its files among them), the status, and parts of the output."""
 
@@ -119,7 +198,8 @@ def run(alignup, line: str):
     command, report, *words = line.split()
     folder = REPORTS / report
     named = [str(folder / word) if (folder / word).exists() else word for word in words]
-    return alignup(*command.split("-"), "-m", folder / "machine.json", *named)
+    machine = () if "--log" in words else ("-m", folder / "machine.json")
+    return alignup(*command.split("-"), *machine, *named)
 
 
 @pytest.mark.parametrize(("line", "status", "parts"), CASES)

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from alignup import explain
 from alignup.node import Node
 from explaining import KUBELET, by_kind, gpu_pod, node_of, refusals
 from fakes import Licences
@@ -63,3 +64,36 @@ def test_policy_none_is_told_of_a_policy_that_aligns() -> None:
     [one] = by_kind(node, gpu_pod("x", cpu="4"))["kubelet"]
 
     assert one.attempt["kubelet"]["topologyManagerPolicy"] == "best-effort"
+
+
+class TestWholeCores:
+    """Reserved parts of cores cost full-pcpus-only the rest of these cores."""
+
+    @staticmethod
+    def suggested(options, reserved, cpus):
+        kubelet = {
+            "cpuManagerPolicy": "static",
+            "cpuManagerPolicyOptions": options,
+            "reservedSystemCPUs": reserved,
+            "topologyManagerPolicy": "best-effort",
+        }
+        node = Node.from_dict({"machine": machine_of(2, 4), "kubelet": kubelet})  # CPU n and n + 8 share a core
+        resources = {"limits": {"cpu": str(cpus), "memory": "1Gi"}}
+        pod = {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "resources": resources}]}}
+        told = explain(node, pod).suggestions
+        return {one.attempt["kubelet"]["reservedSystemCPUs"]: one for one in told if "reserved" in one.text}, node, pod
+
+    def test_as_many_cpus_of_each_numa_node_in_whole_cores(self):
+        found, node, pod = self.suggested({"full-pcpus-only": "true"}, "0-1,4-5", 12)
+        [(reserved, one)] = found.items()
+        assert (reserved, one.after) == ("0,4,8,12", "restart")
+        assert not node.admit(pod)
+
+    def test_the_state_file_has_to_go_where_it_leaves_out_what_is_reserved(self):
+        options = {"full-pcpus-only": "true", "strict-cpu-reservation": "true"}
+        [(reserved, one)] = self.suggested(options, "0-1,4-5", 12)[0].items()
+        assert (reserved, one.after) == ("0,4,8,12", "drain")
+        assert one.text.startswith("after draining the node and deleting /var/lib/kubelet/cpu_manager_state: ")
+
+    def test_nothing_where_whole_cores_are_reserved(self):
+        assert self.suggested({"full-pcpus-only": "true"}, "0,4,8,12", 14)[0] == {}

@@ -45,8 +45,6 @@ def test_the_kubelet_starts_where_a_real_one_did(tmp_path, name):
     spoil, _, starts = FAULTS[name]
     if name == "foreign owner" and os.geteuid():
         pytest.skip("needs root")
-    if "of devices" in name and "no file" not in name:
-        pytest.skip("what a damaged checkpoint of devices leaves is not foretold")
     spoil(place)
     assert (foretell(FolderFiles(place.root), {"kubelet_version": "1.36"}).faults == ()) is starts
 
@@ -98,6 +96,25 @@ def test_devices_give_no_hints_since_their_plugins_register_later(tmp_path):
     place = place_with(tmp_path / "root", guaranteed("wide", (2, 1, 3)), **memory)
     place.configure(topologyManagerPolicy="single-numa-node")
     assert outcomes(place) == {"wide": True}
+
+
+@pytest.mark.parametrize("damage", ["torn", "checksum", "empty"])
+def test_a_damaged_checkpoint_of_devices_is_passed_over(tmp_path, damage):
+    """The kubelet goes on without it, and containers that run are not asked for devices again."""
+    place = place_with(tmp_path / "root", guaranteed("with", (2, 1, 2)), guaranteed("without", (2, 1)))
+    path = place.root / "var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
+    document = json.loads(path.read_text())
+    changed = json.dumps({**document, "Checksum": document["Checksum"] + 1})
+    path.write_text({"torn": path.read_text()[:99], "checksum": changed, "empty": ""}[damage])
+    found = foretell(FolderFiles(place.root), {})
+    assert found.faults == ()
+    assert [one.kind for one in found.damaged] == ["device-checksum" if damage == "checksum" else "device-file-damaged"]
+    assert {one.pod.name: (one.keeps, one.forgotten) for one in found.outcomes} == {
+        "with": (False, ("nvidia.com/gpu",)),
+        "without": (True, ()),
+    }
+    assert not found.keeps_all
+    assert found.node.pools["nvidia.com/gpu"].ledger.given == 0  # two of them are in use
 
 
 def test_fewer_pods_than_run_refuse_the_last(tmp_path):

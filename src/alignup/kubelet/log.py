@@ -1,0 +1,273 @@
+"""Reads from a kubelet's log which pods were refused, the hints behind each decision, and what was merged from them.
+
+Kubelets write hints at every verbosity, from 1.26 on as JSON, in klog's text as with `--logging-format=json`, before as
+Go prints them; the messages are those of `pkg/kubelet/cm/topologymanager`. That a pod was refused, and why, is told by
+"Pod admission denied" from 1.31 on, and before by events (`-v=3`), or by a decision that was not carried out. What
+stands before a line, and around it as a journal or a container runtime exports it, is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from alignup.errors import InputError
+from alignup.kubernetes.pod_documents import is_rejected
+from alignup.machine.bits import bit_set
+from alignup.records import Record, field
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+# The mask of a hint, whose bits are ids of NUMA nodes (None: any), and whether it is preferred.
+LoggedHint = tuple[int | None, bool]
+# The program's file that wrote a line, its message, and the values beside it.
+LogLine = tuple[str, str, dict[str, Any]]
+
+# Stands for a message that `journalctl -o json` left out, as it is too long for it.
+OMITTED: Final = "omitted"
+_HEAD: Final = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ ([\w.-]+\.go):\d+] ")
+_KEY: Final = re.compile(r" ([^\s=\"]+)=")
+# Files of a kubelet that no other program of Kubernetes is made of.
+_FILES: Final = re.compile(r"(?:kubelet|kuberuntime|pod_workers|scope_|(?:cpu|memory|topology)_manager)\w*\.go")
+# What journals, container runtimes and collectors call a message.
+_WRAPPERS: Final = ("MESSAGE", "log", "message")
+_READER: Final = json.JSONDecoder()
+_EVERY_NODE: Final = (1 << 64) - 1
+# A hint, and a list of them, as Go prints them.
+_GO_HINT: Final = re.compile(r"{NUMANodeAffinity:([01]*)(?:<nil>)? Preferred:(true|false)}")
+_GO_HINTS: Final = re.compile(r"([^\s\[]+):\[([^\]]*)\]")
+
+
+class Startup(Record):
+    """What a kubelet has said of itself when it started; empty: not in the log.
+
+    Attributes:
+        prefers_closest: the option prefer-closest-numa-nodes is on.
+    """
+
+    policy: str = ""
+    scope: str = ""
+    prefers_closest: bool = False
+
+
+class Decision(Record, frozen=False):
+    """A decision of the Topology Manager.
+
+    Attributes:
+        container: None: the pod as a whole.
+        offers: how many providers have answered.
+        hints: of each provider in its order (devices, CPUs, memory) by resource; None: no preference. Fewer than
+            `offers`: a line of them is cut off.
+        best: what the kubelet merged from them; None: not in the log.
+        carried_out: resources were allocated by it then.
+        too_few: by resource, how many devices were asked for and free, where there were too few.
+    """
+
+    pod: str
+    container: str | None
+    offers: int = 0
+    hints: list[dict[str, list[LoggedHint] | None]] = field(default_factory=list)
+    best: LoggedHint | None = None
+    carried_out: bool = False
+    too_few: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+
+class LoggedRefusal(Record):
+    """A pod that was refused, as it was refused last.
+
+    Attributes:
+        pod: `namespace/name`.
+        uid: empty: not in the log.
+        message: the kubelet's; empty: not in the log.
+        startup: what its kubelet has said of itself before.
+        decisions: those about this pod, in order.
+    """
+
+    pod: str
+    uid: str
+    reason: str
+    message: str
+    startup: Startup
+    decisions: tuple[Decision, ...]
+
+
+class KubeletLog(Record, frozen=False):
+    """What a log says.
+
+    Attributes:
+        refusals: by pod, in order.
+        numa_nodes: the mask of the NUMA nodes that are named in it.
+        omitted: how many messages are `OMITTED`.
+    """
+
+    refusals: dict[str, LoggedRefusal] = field(default_factory=dict)
+    numa_nodes: int = 0
+    omitted: int = 0
+
+
+def read_log(lines: Iterable[bytes], name: str) -> KubeletLog:
+    """Return what a kubelet's log says.
+
+    Args:
+        lines: its lines.
+        name: its name in errors.
+
+    Raises:
+        InputError: no line is one that a kubelet writes.
+    """
+    reading, is_known = _Reading(), False
+    for line in lines:
+        file, message, values = log_line(line.decode(errors="replace"))
+        is_known |= bool(_FILES.fullmatch(file))
+        with suppress(ValueError, TypeError, LookupError, AttributeError):  # a line that is cut off
+            is_known |= reading.take(message, values)
+    if not is_known:
+        raise InputError(
+            f"no line of {name} is of a kubelet's log, which is in the journal: journalctl -u kubelet > kubelet.log"
+        )
+    reading.end_of_pod()
+    return reading.log
+
+
+def log_line(text: str) -> LogLine:
+    r"""Return what a line says, of klog's text or JSON, whatever stands before it or around it; empty: it is neither.
+
+    >>> log_line('node kubelet[7]: I1125 10:00:00.000001       7 kubelet.go:12] "Hello" pod="a/b" n=[1]\n')
+    ('kubelet.go', 'Hello', {'pod': 'a/b', 'n': [1]})
+    """
+    head, brace = _HEAD.search(text), text.find("{")
+    if head and not 0 <= brace < head.start():
+        message, end = _value(text, head.end())
+        pairs = {}
+        while key := _KEY.match(text, end):
+            pairs[key[1]], end = _value(text, key.end())
+        return head[1], str(message), pairs
+    values = _value(text, brace)[0] if brace >= 0 else None
+    if not isinstance(values, dict):
+        return "", "", {}
+    if "msg" in values:
+        return str(values.get("caller")).rpartition("/")[2].partition(":")[0], str(values["msg"]), values
+    inner = next((values[key] for key in _WRAPPERS if key in values), "")
+    shorter = isinstance(inner, str) and len(inner) < len(text)
+    return log_line(inner) if shorter else ("", OMITTED if inner is None else "", {})
+
+
+def _value(text: str, place: int) -> tuple[Any, int]:
+    """Return a value of klog's text, and where it ends: JSON, or else words as they stand."""
+    try:
+        return _READER.raw_decode(text, place)
+    except (ValueError, RecursionError):
+        end = next((key.start() for key in _KEY.finditer(text, place)), len(text))
+        return text[place:end], end
+
+
+class _Reading:
+    """Puts the lines of a log together."""
+
+    def __init__(self) -> None:
+        self.log = KubeletLog()
+        self._startup = Startup()
+        self._decisions: list[Decision] = []
+        self._too_few: dict[str, tuple[int, int]] = {}
+
+    def take(self, message: str, values: Mapping[str, Any]) -> bool:  # noqa: C901  # a message each
+        """Take a line; return whether only a kubelet writes such.
+
+        Raises:
+            ValueError, TypeError, LookupError, AttributeError: it is cut off, or not what a kubelet writes.
+        """
+        if values.get("operation") == "resize":  # the pod stays, whatever is decided
+            self._decisions = []
+            return True
+        match message:
+            case "Creating topology manager with none policy" | "Creating topology manager with policy per scope":
+                told = str(values.get("topologyPolicyName", "none")), str(values.get("topologyScopeName", ""))
+                self._startup = Startup(*told, bool(values.get("topologyPolicyOptions", {}).get("PreferClosestNUMA")))
+            case "Detected CPU topology":
+                self.log.numa_nodes |= bit_set(
+                    one["NUMANodeID"] & 63 for one in values["topology"]["CPUDetails"].values()
+                )
+            case "Unable to generate topology hints: requested number of devices unavailable":
+                resource = values.get("resourceName") or values["resource"]
+                self._too_few[resource] = values["request"], values["available"]
+            case "TopologyHints":
+                decision = self._current(values)
+                decision.offers += 1
+                hints = _hints(values["hints"])
+                decision.hints.append({name: some and [*map(self._hint, some)] for name, some in hints.items()})
+                decision.too_few |= {name: told for name, told in self._too_few.items() if hints.get(name) == []}
+                self._too_few = {}
+            case "Best TopologyHint":
+                self._current(values).best = self._hint(values["bestHint"])
+            case "Topology Affinity" if "bestHint" in values and self._decisions:  # the CPU manager has such a line too
+                self._decisions[-1].carried_out = True
+            case "Allocate error" if self._decisions:
+                kind = "SMTAlignment" if values["err"].startswith("SMT Alignment") else "UnexpectedAdmission"
+                self._refuse(self._decisions[-1].pod, "", f"{kind}Error", values["err"])
+            case "Pod admission denied":
+                self._refuse(_name(values["pod"]), *(str(values[key]) for key in ("podUID", "reason", "message")))
+            case "Event occurred" if is_rejected("Failed", values["reason"]):
+                pod, reason = _name(values["object"]), values["reason"]
+                self.end_of_pod(pod)
+                if pod not in self.log.refusals or self.log.refusals[pod].reason != reason:
+                    self._refuse(pod, "", reason, str(values["message"]))
+                return False
+            case _:
+                self.log.omitted += message == OMITTED
+                return False
+        return True
+
+    def _hint(self, value: Mapping[str, Any] | str) -> LoggedHint:
+        """Return a hint, and note its NUMA nodes."""
+        if isinstance(value, str):
+            [(bits, preferred)] = _GO_HINT.findall(value)
+            value = {"NUMANodeAffinity": int(bits, 2) if bits else None, "Preferred": preferred == "true"}
+        mask = value["NUMANodeAffinity"]
+        self.log.numa_nodes |= (mask or 0) & _EVERY_NODE
+        return mask and mask & _EVERY_NODE, bool(value["Preferred"])
+
+    def _current(self, values: Mapping[str, Any]) -> Decision:
+        """Return the decision that a line is about: a new one after one that is done, and for another pod."""
+        pod, container = _name(values["pod"]), str(values["containerName"]) if "containerName" in values else None
+        last = self._decisions[-1] if self._decisions else None
+        if last is None or (last.pod, last.container) != (pod, container) or last.best is not None:
+            if last and (last.pod != pod or any(one.container == container for one in self._decisions)):
+                self.end_of_pod()
+            self._decisions.append(Decision(pod, container))
+        return self._decisions[-1]
+
+    def _refuse(self, pod: str, uid: str, reason: str, message: str) -> None:
+        known, decisions = self.log.refusals.pop(pod, None), tuple(one for one in self._decisions if one.pod == pod)
+        self._decisions = [one for one in self._decisions if one.pod != pod]
+        decisions = decisions or (known.decisions if known else ())  # another line tells more
+        self.log.refusals[pod] = LoggedRefusal(pod, uid, reason, message, self._startup, decisions)
+
+    def end_of_pod(self, pod: str | None = None) -> None:
+        """Note a refusal that no line tells: a decision that was not carried out.
+
+        Args:
+            pod: only of this one.
+        """
+        last = self._decisions[-1] if self._decisions else None
+        if last is None or pod not in {None, last.pod}:
+            return
+        if last.best and not (last.carried_out or last.best[1] or self._startup.policy == "best-effort"):
+            self._refuse(last.pod, "", "TopologyAffinityError", "")
+        self._decisions = []
+
+
+def _hints(given: dict[str, list[Any] | None] | str | None) -> dict[str, list[Any] | None]:
+    """Return the hints of a provider by resource, as JSON has them or as Go prints them."""
+    if isinstance(given, str):
+        if not re.fullmatch(r"map\[.*\]", given):
+            raise ValueError(given)
+        return {name: re.findall(r"{[^}]*}", some) for name, some in _GO_HINTS.findall(given.removeprefix("map["))}
+    return given or {}
+
+
+def _name(pod: str | dict[str, str]) -> str:
+    """Return `namespace/name` of a pod, which text and JSON write each in their way."""
+    return pod if isinstance(pod, str) else f"{pod['namespace']}/{pod['name']}"

@@ -1,0 +1,57 @@
+"""What a real kubelet logs of random pods, explained: the pods that it refused, their reasons, and its merges again."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from alignup.cli.explain_log import explain_logged
+from alignup.kubelet.log import read_log
+from kernel_trees import server
+from kubelet_files import guaranteed
+from kubelet_rig import NODE_NAME, KubeletRig, why_not
+
+pytestmark = [pytest.mark.slow, pytest.mark.rig, pytest.mark.skipif(bool(why_not()), reason=why_not())]
+
+GPUS = [{"id": f"gpu{i}", "numa": [i % 2]} for i in range(6)]
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+@pytest.mark.parametrize(
+    ("policy", "scope"),
+    [("none", "container"), ("best-effort", "container"), ("restricted", "container"), ("single-numa-node", "pod")],
+)
+def test_the_log_tells_what_the_kubelet_said(policy, scope, form):
+    chance = random.Random(f"{policy}{form}")
+    folder = Path(tempfile.mkdtemp(prefix="k", dir="/tmp"))
+    files = server(sockets=2, cores=8, nodes=2, memory=16 << 20)
+    overlay = {
+        "topologyManagerPolicy": policy,
+        "topologyManagerScope": scope,
+        "logging": {"format": form},
+        "cpuManagerPolicyOptions": {"full-pcpus-only": "true"},
+    }
+    said = {}
+    with KubeletRig(folder, files, overlay, {"nvidia.com/gpu": GPUS}) as rig:
+        for number in range(16):
+            wish = (chance.randint(1, 20), chance.choice((1, 2, 4, 9, 20)), chance.randint(0, 4))
+            status = rig.admit(guaranteed(f"p{number}", wish, *([wish] if chance.random() < 0.2 else [])))
+            if status["phase"] == "Failed":
+                said[f"p{number}"] = status["reason"], status["message"].removeprefix("Pod was rejected: ")
+        lines = rig.log.encode().splitlines(keepends=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    log = read_log(lines, "LOG")
+    found = {
+        one.pod.rpartition("/")[2].removesuffix(f"-{NODE_NAME}"): explain_logged(log, one)
+        for one in log.refusals.values()
+    }
+    assert {name: (one.reason, one.log["message"]) for name, one in found.items()} == said
+    assert said
+    for one in found.values():
+        assert one.policy == policy
+        assert one.log["agrees"] is (None if policy == "none" else True) or not one.steps
+        assert one.cause_kind != "unknown"

@@ -1,0 +1,354 @@
+"""What a kubelet's log says of refused pods: logs of real kubelets, and lines as each release writes them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from alignup.cli.explain_log import explain_logged
+from alignup.errors import InputError
+from alignup.kubelet.log import log_line, read_log
+from alignup.topology_manager.hints import BitMask, TopologyHint
+from model import merged
+from strategies import examples
+
+LOGS = Path(__file__).parents[2] / "logs"
+TEXT, POD, BEST = (
+    LOGS / f"1.36-{name}" for name in ("restricted.log", "single-numa-node-pod.json", "best-effort.json")
+)
+
+# What the kubelets said to the API server, and the causes in our words.
+REAL = {
+    TEXT: {
+        "wide": ("TopologyAffinityError", "cpu prefers nodes 0+1, memory prefers node 0 or node 1"),
+        "gpus": ("TopologyAffinityError", "not enough example.com/gpu is free: 3 asked, 1 free"),
+        "mem": ("UnexpectedAdmissionError", "[memorymanager] failed to find NUMA nodes to extend"),
+        "cpus": ("TopologyAffinityError", "not enough cpu is free"),
+    },
+    POD: {
+        "wide": ("TopologyAffinityError", "cpu does not fit into one NUMA node (it would take nodes 0+1)"),
+        "gpus": ("TopologyAffinityError", "not enough example.com/gpu is free: 3 asked, 1 free"),
+        "mem": ("UnexpectedAdmissionError", "[memorymanager] failed to find NUMA nodes to extend"),
+    },
+    BEST: {
+        "gpus": ("UnexpectedAdmissionError", "not enough example.com/gpu is free: 3 asked, 1 free"),
+        "odd": ("UnexpectedAdmissionError", "not enough cpu is free: 5 asked, 2 free"),
+        "two": ("UnexpectedAdmissionError", "not enough cpu is free: 4 asked, 2 free"),
+    },
+}
+
+
+def explained(lines):
+    """Return the explanations of the refusals in some lines."""
+    log = read_log([one if isinstance(one, bytes) else one.encode() for one in lines], "LOG")
+    return [explain_logged(log, one) for one in log.refusals.values()]
+
+
+def text(message, file="scope_container.go:83", /, **values):
+    """Return a line of klog's text."""
+    pairs = "".join(f" {name}={json.dumps(value, separators=(',', ':'))}" for name, value in values.items())
+    return f'I1125 10:00:00.000001     100 {file}] "{message}"{pairs}\n'
+
+
+def as_json(message, file="scope_container.go:83", /, pod=None, **values):
+    """Return the same as `--logging-format=json` writes it."""
+    name = {} if pod is None else {"pod": dict(zip(("namespace", "name"), pod.split("/"), strict=True))}
+    return json.dumps({"ts": 1.5, "caller": f"topologymanager/{file}", "msg": message, "v": 0, **name, **values}) + "\n"
+
+
+def hint(mask, preferred):
+    return {"NUMANodeAffinity": mask, "Preferred": preferred}
+
+
+def decision(lists, best, pod="d/a", write=text, **more):
+    """Return the lines of a decision: the hints of each provider, and what the kubelet merged."""
+    for hints in lists:
+        yield write("TopologyHints", hints=hints, pod=pod, **more)
+    yield write("Best TopologyHint", bestHint=best, pod=pod, **more)
+
+
+NOT_PREFERRED = [{}, {"cpu": [hint(3, True)]}, {"memory": [hint(1, True), hint(2, True)]}]
+
+
+class TestRealLogs:
+    @pytest.mark.parametrize("path", REAL, ids=lambda path: path.name)
+    def test_each_refused_pod_is_explained(self, path):
+        found = explained(path.read_bytes().splitlines(keepends=True))
+        assert [one.pod.removeprefix("default/") for one in found] == list(REAL[path])
+        for one, (reason, cause) in zip(found, REAL[path].values(), strict=True):
+            assert one.reason == reason
+            assert one.cause.startswith(cause)
+            assert one.log["agrees"] is True
+            assert one.steps
+            assert one.uid
+
+    @pytest.mark.parametrize("path", REAL, ids=lambda path: path.name)
+    @pytest.mark.parametrize(
+        "wrap",
+        [
+            lambda line: f"Nov 25 10:00:00 node1 kubelet[100]: {line}\n",
+            lambda line: f"2026-11-25T10:00:00.123456+00:00 node1 kubenswrapper[100]: {line}\n",
+            lambda line: f"[pod/kubelet-node1/kubelet] {line}\n",
+            lambda line: f"2026-11-25T10:00:00.123456789Z stderr F {line}\n",
+            lambda line: json.dumps({"_COMM": "kubelet", "__REALTIME_TIMESTAMP": "1", "MESSAGE": line}) + "\n",
+            lambda line: json.dumps({"log": line + "\n", "stream": "stderr"}) + "\n",
+            lambda line: json.dumps({"log": json.dumps({"MESSAGE": line})}) + "\n",
+        ],
+        ids=["journal", "kubenswrapper", "prefix", "container", "journal-json", "docker", "collected"],
+    )
+    def test_what_stands_around_lines_does_not_matter(self, path, wrap):
+        lines = path.read_text().splitlines()
+        assert explained(map(wrap, lines)) == explained(line + "\n" for line in lines)
+
+    @pytest.mark.parametrize("path", REAL, ids=lambda path: path.name)
+    @pytest.mark.parametrize("seed", range(20))
+    def test_a_log_that_lacks_parts_is_read_as_far_as_it_goes(self, path, seed):
+        chance = Random(seed)
+        kept = [one for one in path.read_bytes().splitlines(keepends=True) if chance.random() < 0.9]
+        for index in chance.sample(range(len(kept)), 5):
+            kept[index] = kept[index][: chance.randrange(len(kept[index]))] + b"\n"
+        for one in explained(kept):
+            assert one.pod.removeprefix("default/") in {*REAL[path], "a"}
+            json.dumps(one.to_dict(product=True))
+
+
+@given(data=st.data())
+@examples(120)
+def test_the_merge_is_replayed_and_a_best_hint_that_differs_is_told(data):
+    """The best hint is the plain model's."""
+    nodes = data.draw(st.integers(1, 4))
+    masks = st.tuples(st.integers(1, (1 << nodes) - 1), st.booleans())
+    names = ("example.com/gpu", "cpu", "memory")
+    lists = [data.draw(st.none() | st.lists(masks, max_size=4, unique_by=lambda one: one[0])) for _ in names]
+    policy = data.draw(st.sampled_from(("restricted", "single-numa-node", "best-effort")))
+    offers = [
+        {} if some is None else {name: [hint(*one) for one in some]} for name, some in zip(names, lists, strict=True)
+    ]
+    every = {"CPUDetails": {str(node): {"NUMANodeID": node} for node in range(nodes)}}
+    mask, preferred, admitted = best_of(policy, nodes, dict(zip(names, lists, strict=True)))
+    startup = [
+        text(
+            "Creating topology manager with policy per scope", topologyPolicyName=policy, topologyScopeName="container"
+        ),
+        text("Detected CPU topology", topology=every),
+    ]
+    denied = text("Pod admission denied", podUID="u", pod="d/a", reason="TopologyAffinityError", message="m")
+    write = data.draw(st.sampled_from((text, as_json)))
+    lines = [*startup, *decision(offers, hint(mask, preferred), write=write, containerName="c"), denied]
+    [one] = explained(lines)
+    assert one.log["agrees"] is True
+    [other] = explained([*startup, *decision(offers, hint(mask, not preferred), containerName="c"), denied])
+    assert other.log["agrees"] is False
+    if not admitted:
+        assert one.cause_kind in {"too little", "one node", "spread", "conflict"}
+
+
+def best_of(policy, nodes, lists):
+    """Return the mask and the preference of the best hint, and whether that admits, by the plain model of the merge."""
+    hints = {
+        name: some and [TopologyHint(BitMask.from_int(mask), good) for mask, good in some]
+        for name, some in lists.items()
+    }
+    return merged(policy, nodes, [None if some is None else {name: some} for name, some in hints.items()])
+
+
+class TestReleases:
+    """What releases log differs in words and in what they leave out."""
+
+    def test_up_to_1_30_a_decision_that_is_not_carried_out_is_a_refusal(self):
+        [one] = explained([*decision(NOT_PREFERRED, hint(1, False), containerName="c"), text("Other", "kubelet.go:1")])
+        assert (one.pod, one.reason, one.policy, one.scope) == (
+            "d/a",
+            "TopologyAffinityError",
+            "restricted",
+            "container",
+        )
+        assert any("policy" in words for words in one.log["unknown"])
+
+    def test_a_decision_without_a_mask_is_of_single_numa_node(self):
+        [one] = explained(decision([{"cpu": [hint(3, True)]}], hint(None, False)))
+        assert (one.policy, one.scope) == ("single-numa-node", "pod")
+
+    def test_a_decision_that_is_carried_out_is_none(self):
+        lines = [
+            *decision(NOT_PREFERRED, hint(1, False)),
+            text("Topology Affinity", bestHint=hint(1, False), pod="d/a"),
+        ]
+        assert explained(lines) == []
+
+    def test_an_event_tells_of_a_refusal_from_verbosity_3_on(self):
+        event = {"object": "d/a", "kind": "Pod", "type": "Warning"}
+        lines = [
+            text("Other", "kubelet.go:1"),
+            text("Event occurred", "event.go:307", **event, reason="FailedMount", message="m"),
+            text("Event occurred", "event.go:307", **event, reason="OutOfcpu", message="m"),
+        ]
+        [one] = explained(lines)
+        assert (one.pod, one.reason, one.cause) == ("d/a", "OutOfcpu", "m")
+
+    def test_up_to_1_30_an_error_tells_of_an_allocation_that_failed(self):
+        error = "not enough cpus available to satisfy request: requested=4, available=2"
+        lines = [
+            *decision([{"cpu": [hint(1, True)]}], hint(1, True), containerName="c"),
+            text("Topology Affinity", bestHint=hint(1, True), pod="d/a", containerName="c"),
+            text("Allocate error", "cpu_manager.go:260", err=error),
+        ]
+        [one] = explained(lines)
+        assert (one.reason, one.cause) == ("UnexpectedAdmissionError", "not enough cpu is free: 4 asked, 2 free")
+        event = {
+            "object": "d/a",
+            "kind": "Pod",
+            "reason": "UnexpectedAdmissionError",
+            "message": f"Allocate failed: {error}",
+        }
+        assert len(explained([*lines, text("Event occurred", "event.go:307", **event)])) == 1
+
+    @pytest.mark.parametrize("key", ["resource", "resourceName"])
+    def test_devices_of_which_too_few_are_free_are_counted(self, key):
+        words = "Unable to generate topology hints: requested number of devices unavailable"
+        lines = [
+            text(words, "topology_hints.go:74", **{key: "example.com/nic"}, request=4, available=1),
+            *decision([{"example.com/nic": []}, {"cpu": [hint(1, True)]}], hint(1, False)),
+        ]
+        [one] = explained(lines)
+        assert (one.cause, one.blamed) == ("not enough example.com/nic is free: 4 asked, 1 free", ("example.com/nic",))
+
+    def test_hints_as_go_prints_them(self):
+        lines = [
+            text("TopologyHints", pod="d/a", containerName="c").replace(
+                " pod=", " hints=map[cpu:[{NUMANodeAffinity:11 Preferred:true}] hugepages-1Gi:[]] pod="
+            ),
+            text("Best TopologyHint", pod="d/a", containerName="c").replace(
+                " pod=", " bestHint={NUMANodeAffinity:<nil> Preferred:false} pod="
+            ),
+        ]
+        [one] = explained(lines)
+        assert (one.policy, one.blamed, one.log["agrees"]) == ("single-numa-node", ("hugepages-1Gi",), True)
+
+    def test_a_pod_that_is_not_resized_stays(self):
+        denied = {"podUID": "u", "pod": "d/a", "reason": "TopologyAffinityError", "message": "m", "operation": "resize"}
+        lines = [*decision(NOT_PREFERRED, hint(1, False)), text("Pod admission denied", **denied)]
+        assert explained(lines) == []
+
+    def test_the_last_refusal_of_a_pod_counts(self):
+        lines = [
+            *decision(NOT_PREFERRED, hint(1, False)),
+            *decision(NOT_PREFERRED, hint(1, False), pod="d/b"),
+            *decision([{"cpu": []}], hint(1, False)),
+        ]
+        assert [(one.pod, one.cause_kind) for one in explained(lines)] == [("d/b", "conflict"), ("d/a", "too little")]
+
+    def test_containers_are_decided_on_one_after_the_other(self):
+        passed = [
+            *decision([{"cpu": [hint(1, True)]}], hint(1, True), containerName="first"),
+            text("Topology Affinity", bestHint=hint(1, True), pod="d/a", containerName="first"),
+        ]
+        [one] = explained([*passed, *decision(NOT_PREFERRED, hint(1, False), containerName="second")])
+        assert (one.container, [step.container for step in one.steps]) == ("second", ["first", "second"])
+
+    def test_numa_nodes_have_ids_that_are_no_positions(self):
+        lines = decision([{"cpu": [hint(1 << 8, True)]}, {"example.com/gpu": [hint(1, True)]}], hint(1, False))
+        [one] = explained(lines)
+        assert one.cause.startswith("cpu prefers node 8, example.com/gpu prefers node 0")
+
+    def test_distances_are_not_in_a_log(self):
+        options = {"PreferClosestNUMA": True, "MaxAllowableNUMANodes": 8}
+        named = {"topologyPolicyName": "restricted", "topologyScopeName": "pod", "topologyPolicyOptions": options}
+        lines = [text("Creating topology manager with policy per scope", **named)]
+        [one] = explained([*lines, *decision(NOT_PREFERRED, hint(2, False))])
+        assert one.log["agrees"] is None
+        assert any("distances" in words for words in one.log["unknown"])
+
+    def test_hints_that_are_cut_out_are_told(self):
+        lines = list(decision(NOT_PREFERRED, hint(1, False)))
+        lines[1] = lines[1].replace(":3,", ":...,")
+        [one] = explained(lines)
+        assert one.log["agrees"] is None
+        assert any("cut off" in words for words in one.log["unknown"])
+
+    @pytest.mark.parametrize(
+        ("reason", "message", "cause", "kind"),
+        [
+            (
+                "SMTAlignmentError",
+                "SMT Alignment Error: requested 3 cpus not multiple cpus per core = 2",
+                "3 cpu asked, and full-pcpus-only gives only whole cores of 2 CPUs",
+                "whole cores",
+            ),
+            (
+                "SMTAlignmentError",
+                "SMT Alignment Error: not enough: available physical CPUs = 4, requested CPUs = 6, CPUs per core = 2",
+                "too few CPUs are free: 6 asked, 4 free; cores with a reserved CPU do not count",
+                "whole cores",
+            ),
+            (
+                "OutOfmemory",
+                "Node didn't have enough resource: memory, requested: 4294967296, used: 0, capacity: 1073741824",
+                "too little is left on the node as a whole: 4Gi memory requested, 1Gi of 1Gi left",
+                "node",
+            ),
+            (
+                "OutOfpods",
+                "Node didn't have enough resource: pods, requested: 1, used: 2, capacity: 2",
+                "it takes 2 pods",
+                "node",
+            ),
+            ("NodeAffinity", "Predicate NodeAffinity failed", "the node's labels do not match", "node"),
+            ("Evicted", "The node had condition: [DiskPressure].", "The node had condition", "unknown"),
+        ],
+    )
+    def test_the_kubelets_words_in_ours(self, reason, message, cause, kind):
+        [one] = explained([text("Pod admission denied", podUID="u", pod="d/a", reason=reason, message=message)])
+        assert cause in one.cause
+        assert one.cause_kind == kind
+
+
+def test_another_programs_log_is_none():
+    lines = [text("Event occurred", "event.go:1", object="d/a", kind="Pod", reason="OutOfcpu", message="m")]
+    with pytest.raises(InputError, match="journalctl -u kubelet"):
+        explained([*lines, "apiserver: hello\n", "\xff\x00{\n"])
+
+
+def test_messages_that_the_journal_leaves_out_are_counted():
+    omitted = json.dumps({"__REALTIME_TIMESTAMP": "1", "MESSAGE": None}) + "\n"
+    assert read_log([omitted.encode(), text("Other", "kubelet.go:1").encode()], "LOG").omitted == 1
+
+
+@given(line=st.text(max_size=80) | st.from_regex(r'I1125 10:00:00\.000001 1 a\.go:1\] "TopologyHints" .{0,60}'))
+@examples(200)
+def test_any_text_is_a_line(line):
+    log_line(line)
+    with pytest.raises(InputError):
+        read_log([log_line.__name__.encode()], "LOG")
+
+
+HOSTILE = [None, True, -1, 1 << 70, 1.5, "x", [], [1], {"a": 1}, {"NUMANodeAffinity": -1, "Preferred": 1}]
+
+
+@given(data=st.data())
+@examples(150)
+def test_values_of_any_type_do_no_harm(data):
+    """Whoever writes a log may write anything."""
+    any_value = st.sampled_from(HOSTILE)
+    lines = [text("Other", "kubelet.go:1")]
+    for message in data.draw(st.lists(st.sampled_from(MESSAGES), max_size=8)):
+        values = data.draw(st.fixed_dictionaries({}, optional=dict.fromkeys(KEYS, any_value)))
+        lines.append(as_json(message) if not values else json.dumps({"msg": message, **values}) + "\n")
+    for one in explained(lines):
+        json.dumps(one.to_dict(product=True))
+
+
+KEYS = (
+    *("pod", "object", "containerName", "hints", "bestHint", "topology", "topologyPolicyOptions", "topologyScopeName"),
+    *("resource", "request", "available", "err", "podUID", "reason", "message", "operation"),
+)
+MESSAGES = (
+    *("Creating topology manager with policy per scope", "Detected CPU topology", "TopologyHints", "Best TopologyHint"),
+    *("Topology Affinity", "Allocate error", "Pod admission denied", "Event occurred"),
+    "Unable to generate topology hints: requested number of devices unavailable",
+)
