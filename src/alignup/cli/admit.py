@@ -37,21 +37,27 @@ def command(
     *,
     source: NodeSource = options.all_of(NodeSource),
     versions: tuple[KubeletVersion, ...] = options.kubelet_versions,
-    with_hints: bool = options.flag("Show what each provider offered, too.", "--hints"),
+    with_hints: bool = options.flag("Show the hints of each provider, too.", "--hints", section="Output"),
     resizes: bool = options.flag(
-        "Ask whether the kubelet of --node would resize pods in place: give pods of that node, with the resources "
-        "that are wanted. Exit status 1 if one is not allocated.",
+        "Ask whether the kubelet of --node would resize pods in place. The files hold pods of that node with their new "
+        "resources. Exit status 1 if a resize is not allocated.",
         "--resize",
+        section="Input",
+        rare=True,
     ),
-    as_json: bool = options.json("a pod, or a version"),
+    as_json: bool = options.json("pod (or release)"),
     pods: tuple[str, ...] = options.files("[POD.yaml]..."),
 ) -> int:
-    """Admit pods on a machine, one after the other, or say why not.
+    """Admit pods on a machine, one after the other, or say why they are refused.
 
-    Manifests are whatever `kubectl apply -f` or `helm template` takes: Pods, Lists as `kubectl get pods -o yaml` prints
-    them, Deployments, Jobs and all other objects with a template of a pod. Objects without one are ignored, and so are
-    pods that have ended. With --node, pods that are on the node already are told apart. Without a manifest, the example
-    pods of a catalog machine are admitted. `-` reads standard input.
+        alignup admit --machine xeon-2s --config kubelet.yaml pod.yaml
+        alignup admit --node node1.tar.xz pod.yaml
+
+    Manifests are what `kubectl apply -f` takes: Pods, Lists of them, Deployments, Jobs and other objects with a pod
+    template. `-` reads standard input. Without a manifest, the example pods of a catalog machine are admitted.
+
+    Objects without a pod template and pods that have ended are ignored. With --node, pods that are already on the node
+    are listed separately.
     """
     if resizes:
         if with_hints or len(versions) > 1:

@@ -28,31 +28,40 @@ def command(
     *,
     resources: tuple[str, ...] = options.resources,
     root: str | None = options.file(
-        "The node: the root of its files, or an archive of `alignup node collect`; it tells labels, where PCI "
-        "devices are, and without --resources the objects of claims that were collected.",
+        "The node: the root of its files, or an archive of `alignup node collect`. It tells labels, NUMA nodes of PCI "
+        "devices and, without --resources, the collected objects of claims.",
         "--node",
         metavar="ROOT|ARCHIVE",
+        section="Node",
     ),
-    node_object: str | None = options.file("The node as kubectl prints it.", metavar="NODE.yaml"),
+    node_object: str | None = options.file(
+        "The Node object as kubectl prints it.", metavar="NODE.yaml", section="Node"
+    ),
     release: str | None = options.value(
-        "The scheduler's release, 1.34 to 1.37; by default 1.37.",
+        "The scheduler's release, 1.34 to 1.37.  [default: 1.37]",
         metavar="1.N",
+        section="Rules",
         shell_complete=options.complete_versions,
     ),
     gates: tuple[str, ...] = options.value(
-        "A feature gate of the scheduler that is not at its release's default; repeatable.",
+        "A feature gate of the scheduler that differs from the release's default. Repeatable.",
         "--feature-gate",
+        section="Rules",
         multiple=True,
         metavar="NAME=true|false",
     ),
-    scenarios: str | None = options.file("Answer recorded questions, one a line; needs --json.", metavar="FILE.jsonl"),
-    selectors: str | None = options.file(
-        "Answer questions about selectors, one a line; needs --json.", metavar="FILE.jsonl"
+    scenarios: str | None = options.file(
+        "Answer recorded questions, one a line. Needs --json.", metavar="FILE.jsonl", section="Input", rare=True
     ),
-    as_json: bool = options.flag("Print JSON, and nothing else.", "--json"),
+    selectors: str | None = options.file(
+        "Answer questions about selectors, one a line. Needs --json.", metavar="FILE.jsonl", section="Input", rare=True
+    ),
+    as_json: bool = options.flag("Print JSON, and nothing else.", "--json", section="Output"),
     files: tuple[str, ...] = options.files("CLAIM.yaml|POD.yaml..."),
 ) -> int:
     """Say which devices the scheduler allocates to the claims of a pod (DRA) on a node, or why it allocates none.
+
+        alignup claims --resources resources.yaml --node-object node.yaml pod.yaml
 
     The claims of one pod are allocated together, in the pod's order. Devices come in the order in which the scheduler
     chooses them.

@@ -48,8 +48,9 @@ class View(options.Gathered):
 
     product: bool = options.product
     tables: str | None = options.value(
-        "The tables behind what would help: none of them, only the rows that bear on the verdict (short), or all.  "
+        "Tables below the suggestions: none, only the rows that matter to the verdict, or all.  "
         "[default: short on a terminal, else all]",
+        section="Output",
         type=click.Choice(("none", "short", "all")),
     )
 

@@ -7,7 +7,8 @@ for completions are click's; see docs/reference/command-line.md.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from inspect import cleandoc
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias
 
 import click
 
@@ -28,7 +29,84 @@ LOG_FORMATS: Final = ("text", "json")
 POLICIES: Final = ("none", "best-effort", "restricted", "single-numa-node")
 
 
-# ---- how a subcommand is declared
+# The sections of a help text, in order.
+SECTIONS: Final = ("Request", "Options", "Input", "Node", "Cluster", "Rules", "Service", "Output", "Help")
+_WHOLE: Final = "alignup.help"
+
+
+# ---- how a subcommand is declared, and its help
+
+
+class Option(click.Option):
+    """An option of a section of the help.
+
+    Attributes:
+        section: one of `SECTIONS`.
+        rare: only `--help-all` shows it.
+    """
+
+    def __init__(self, *arguments: Any, section: str = "", rare: bool = False, **how: Any) -> None:
+        super().__init__(*arguments, **how)
+        self.section = section or "Options"
+        self.rare = rare
+
+
+class HelpWithSections(click.Command):
+    """A command whose help has a summary and examples first, and options by section; `--help-all` shows all of it.
+
+    Its help text has paragraphs. The first is the summary; those that are indented are examples, as they stand. `--help`
+    leaves out what comes after the paragraph that follows them, and rare options.
+    """
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the options and arguments, and those that show help."""
+        return [*super().get_params(ctx), Option(["--help-all"], **HELP_ALL)]
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the summary, the examples and the description."""
+        paragraphs = cleandoc(self.help or "").split("\n\n")
+        shown = paragraphs if _WHOLE in ctx.meta else paragraphs[:3]
+        with formatter.indentation():
+            for one in shown:
+                formatter.write_paragraph()
+                formatter.write_text(f"\b\n{cleandoc(one)}" if one.startswith(" ") else one)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options by section, and how many more there are."""
+        found: dict[str, list[tuple[str, str]]] = {section: [] for section in SECTIONS}
+        left = 0
+        for one in self.get_params(ctx):
+            record = one.get_help_record(ctx)
+            if record and getattr(one, "rare", False) and _WHOLE not in ctx.meta:
+                left += 1
+            elif record and isinstance(one, click.Option):
+                found[getattr(one, "section", "Help")].append(record)
+        for section, records in found.items():
+            if records:
+                with formatter.section(section):
+                    formatter.write_dl(records)
+        if left:
+            formatter.write_paragraph()
+            with formatter.indentation():
+                formatter.write_text(f"{left} more: {ctx.command_path} --help-all")
+
+
+def _show_all(ctx: click.Context, _option: click.Parameter, is_asked: bool) -> None:  # noqa: FBT001 - click's signature
+    """Show the whole help and end."""
+    if is_asked and not ctx.resilient_parsing:
+        ctx.meta[_WHOLE] = True
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()
+
+
+HELP_ALL: Final[Mapping[str, Any]] = {
+    "is_flag": True,
+    "is_eager": True,
+    "expose_value": False,
+    "callback": _show_all,
+    "section": "Help",
+    "help": "Show the whole description and all options.",
+}
 
 
 class Declared(NamedTuple):
@@ -53,14 +131,14 @@ def value(text: str, *names: str, **how: Any) -> Any:
     Args:
         text: of the help.
         names: of the option, such as `--json`.
-        how: what `click.Option` takes.
+        how: what `Option` takes.
     """
-    return Declared(click.Option, names, {"help": text, "show_default": bool(how.get("default")), **how})
+    return Declared(Option, names, {"help": text, "show_default": bool(how.get("default")), **how})
 
 
-def flag(text: str, *names: str) -> Any:
+def flag(text: str, *names: str, **how: Any) -> Any:
     """Declare an option without a value."""
-    return value(text, *names, is_flag=True)
+    return value(text, *names, is_flag=True, **how)
 
 
 def file(text: str, *names: str, metavar: str = "FILE", **how: Any) -> Any:
@@ -109,7 +187,13 @@ def files(metavar: str, **how: Any) -> Any:
 
 
 class Gathered:
-    """Options that belong together: the attributes of a subclass. A parameter that has it as default gets a record."""
+    """Options that belong together: the attributes of a subclass. A parameter that has it as default gets a record.
+
+    Attributes:
+        section: of the help, for those that name none.
+    """
+
+    section: ClassVar[str] = ""
 
     def __init__(self, **values: Any) -> None:
         for name, declared in self.declared().items():
@@ -120,8 +204,13 @@ class Gathered:
     @classmethod
     def declared(cls) -> dict[str, Declared]:
         """Return the options by attribute."""
-        own = [vars(base).items() for base in reversed(cls.__mro__)]
-        return {name: value for items in own for name, value in items if isinstance(value, Declared)}
+        return {
+            name: one if one.kind is click.Argument else one._replace(how={"section": base.section, **one.how})
+            for base in reversed(cls.__mro__)
+            if issubclass(base, Gathered)
+            for name, one in vars(base).items()
+            if isinstance(one, Declared)
+        }
 
 
 def all_of(record: type[Gathered]) -> Any:
@@ -130,7 +219,7 @@ def all_of(record: type[Gathered]) -> Any:
 
 
 def subcommand(
-    name: str, exits: str = "0 done", *, whole: bool = False, cls: type[click.Command] = click.Command, **how: Any
+    name: str, exits: str = "0 done", *, whole: bool = False, cls: type[click.Command] = HelpWithSections, **how: Any
 ) -> Callable[[Callable[..., int | None]], click.Command]:
     """Return a decorator that makes a subcommand of a function: keyword parameters are options, its result the status.
 
@@ -216,33 +305,38 @@ def complete_leases(ctx: click.Context, _param: click.Parameter, incomplete: str
 
 def a_machine(text: str, metavar: str = "NAME|FILE|ROOT", **how: Any) -> Any:
     """Declare an option of a machine."""
-    return value(text, "--machine", "-m", metavar=metavar, shell_complete=complete_machines, **how)
+    return value(text, "--machine", "-m", metavar=metavar, shell_complete=complete_machines, section="Node", **how)
 
 
 machine: Final = a_machine(
-    "A catalog name; a file of JSON, hwloc's XML or what lscpu and numactl print; an archive, or a sysfs tree.",
+    "A catalog name, a file (JSON, hwloc's XML, output of lscpu and numactl), an archive or a sysfs tree.",
     default="/",
     show_default="this machine",
 )
 devices: Final = value(
-    "Devices: as in nvidia.com/gpu=1; or by a claim of --resources: as in resourceclaim/NAME=1.",
+    "Devices, such as nvidia.com/gpu=1, or those of a claim in --resources: resourceclaim/NAME=1. Repeatable.",
     *("--device", "-d"),
     multiple=True,
     metavar="RESOURCE=N",
+    section="Request",
 )
 selectors: Final = value(
-    "PCI devices that are a resource, by VENDOR:DEVICE, class=CLASS or both: as in nvidia.com/gpu=10de:*, "
-    "example.com/nic=15b3:*,class=0200. For nvidia.com/gpu, class=03 (display controllers) if not given.",
+    "Treat PCI devices as a resource. SELECTOR is VENDOR:DEVICE, class=CLASS or both: nvidia.com/gpu=10de:*, "
+    "example.com/nic=15b3:*,class=0200. The default class of nvidia.com/gpu is 03 (display controllers). Repeatable.",
     "--device-resource",
     multiple=True,
     metavar="RESOURCE=SELECTOR",
+    section="Node",
+    rare=True,
 )
 inventory: Final = file(
-    "Device inventory, in place of the machine's: YAML or JSON, as in "
-    '{"nvidia.com/gpu": [{"id": "gpu0", "numa": 0}, {"id": "gpu1", "numa": [1]}]}.',
+    'Devices in place of the machine\'s, as YAML or JSON: {"nvidia.com/gpu": [{"id": "gpu0", "numa": 0}]}.',
     "--devices",
+    section="Node",
 )
-near_cpus: Final = flag("Devices on NUMA nodes without CPUs count as near the closest ones with CPUs (GB200).")
+near_cpus: Final = flag(
+    "Count devices on NUMA nodes without CPUs as near the closest nodes with CPUs (GB200).", section="Node", rare=True
+)
 
 
 # ---- a kubelet: its release, its configuration, the node that it runs
@@ -267,95 +361,115 @@ def _versions(_ctx: click.Context, _option: click.Parameter, text: str | None) -
 
 def _version(more: str, metavar: str, callback: Callable[..., Any]) -> Any:
     """Declare an option of releases, of which there is more to be said."""
-    text = f"Decide as this kubelet does, as in 1.33; {more} [default: the newest known]"
-    return value(text, "--kubelet-version", metavar=metavar, callback=callback, shell_complete=complete_versions)
+    text = f"Decide as this release of the kubelet, such as 1.33; {more}  [default: the newest release known]"
+    how = {"callback": callback, "shell_complete": complete_versions, "section": "Node"}
+    return value(text, "--kubelet-version", metavar=metavar, **how)
 
 
-kubelet_version: Final = _version("overrides a `kubeletVersion` of the input.", "VERSION", _one_version)
+kubelet_version: Final = _version("overrides `kubeletVersion` in the input.", "VERSION", _one_version)
 kubelet_versions: Final = _version(
-    "of several (1.36,1.37), compare what they decide.", "VERSION[,VERSION...]", _versions
+    "with several (1.36,1.37), compare their decisions.", "VERSION[,VERSION...]", _versions
 )
-config: Final = file("A KubeletConfiguration, or what has one in it, such as /configz or flags.", "--config", "-c")
+config: Final = file(
+    "A KubeletConfiguration, or a file that contains one, such as /configz or kubelet flags.",
+    "--config",
+    "-c",
+    section="Node",
+)
 kubelet_node: Final = file(
-    "The node that a kubelet runs, with the pods it has: / for this machine, the root of a copy, or an archive, as of "
-    "`alignup node collect`, must-gather or sosreport.",
+    "A kubelet's node with its pods: / for this machine, the root of a copy, or an archive of `alignup node collect`, "
+    "must-gather or sosreport.",
     "--node",
     metavar="ROOT|ARCHIVE",
+    section="Node",
 )
 node: Final = file(
-    "The root of a machine or of a copy, or an archive, as of `alignup node collect`.",
+    "The root of a machine or of a copy, or an archive of `alignup node collect`.",
     "--node",
     metavar="ROOT|ARCHIVE",
     default="/",
     show_default="this machine",
+    section="Node",
 )
-kubelet_dir: Final = file("The kubelet's folder.  [default: var/lib/kubelet beneath the root]", metavar="DIR")
+kubelet_dir: Final = file(
+    "The kubelet's folder.  [default: var/lib/kubelet beneath the root]", metavar="DIR", section="Node"
+)
 
 
 # ---- pods, clusters and services
 
 
 nodes_or_cluster: Final = file(
-    "Nodes as JSON lines, or NodeResourceTopology objects in YAML or JSON; Node objects beside them tell the "
-    "kubelets' releases. In place of --kubeconfig.",
+    "Read nodes from a file, not from a cluster: JSON lines, or NodeResourceTopology objects in YAML or JSON. Node "
+    "objects among them tell the kubelets' releases.",
     *("--nodes", "-n"),
+    section="Cluster",
 )
 strategy: Final = word(
-    "How placements are scored, higher for better: few NUMA nodes, much or little left on them, the parts of "
-    "CPU, memory and devices in balance, or as Koordinator's design document does.",
+    "What makes a node better: fewer NUMA nodes used, more or less left free, CPU, memory and devices in balance, or "
+    "the rule of Koordinator's design document.",
     STRATEGIES,
     *("--strategy", "-s"),
     default="least-numa-nodes",
+    section="Rules",
 )
 asked_kubeconfig: Final = file(
-    "Ask the cluster of this file.  [default: as kubectl, $KUBECONFIG or ~/.kube/config; in a pod its service account]"
+    "Ask this cluster.  [default: like kubectl, $KUBECONFIG or ~/.kube/config; in a pod, its service account]",
+    section="Cluster",
 )
 resources: Final = file(
-    "ResourceSlices, DeviceClasses, ResourceClaims and their templates, in YAML or JSON as kubectl prints them; "
-    "repeatable. Claims in it that have an allocation hold their devices.",
+    "ResourceSlices, DeviceClasses, ResourceClaims and ResourceClaimTemplates, as kubectl prints them. Allocated claims "
+    "hold their devices. Repeatable.",
     *("--resources", "-r"),
     multiple=True,
+    section="Input",
 )
 require_dra_alignment: Final = flag(
-    "Refuse nodes where the devices of claims would not be near the pod's CPUs and memory; else they come last."
+    "Refuse nodes where devices of claims would be far from the pod's CPUs and memory. By default they come last.",
+    section="Rules",
 )
-kubeconfig: Final = file("How to reach the API server.  [default: the service account of this pod]")
+kubeconfig: Final = file("How to reach the API server.  [default: the service account of this pod]", section="Cluster")
 state: Final = value(
-    "The file of leases; by default alignup/leases.json in $XDG_STATE_HOME or ~/.local/state.",
+    "The file of leases.  [default: alignup/leases.json in $XDG_STATE_HOME or ~/.local/state]",
     type=PathType(dir_okay=False, readable=False),
     envvar="ALIGNUP_STATE",
+    section="Input",
 )
 
 
 # ---- the output
 
 reading: Final = value(
-    "Decide as kubelets do, or as the design documents are written where kubelets have gone on since (see "
-    "docs/documents.md).",
+    "Decide like released kubelets, or like the design documents where the two differ (docs/documents.md).",
     type=click.Choice(("kubelet", "documents")),
     default="kubelet",
+    section="Rules",
+    rare=True,
 )
-product: Final = flag("Show the cross product of the hints, row by row, up to 200 rows.")
+product: Final = flag("Show how hints were merged: the cross product, up to 200 rows.", section="Output")
 
 
 class Logs(Gathered):
     """What a program that runs on logs to standard error, and how."""
 
+    section = "Output"
     log_level: str = word(
-        "The least that is logged; debug has a line for each pod.",
+        "Log messages of this level and above; debug logs each pod.",
         LOG_LEVELS,
         default="info",
         type=click.Choice(LOG_LEVELS),
     )
-    log_format: str = word(
-        "Log lines of text, or JSON objects.", LOG_FORMATS, default="text", type=click.Choice(LOG_FORMATS)
-    )
+    log_format: str = word("Log lines of text or of JSON.", LOG_FORMATS, default="text", type=click.Choice(LOG_FORMATS))
 
 
 def json(each: str = "") -> Any:
-    """Declare the option of output for programs; `each` is the thing that has an object, where there are several."""
-    return flag(f"Print one JSON object{f' {each}' if each else ''}, and nothing else.", "--json")
+    """Declare the option of output for programs; `each` says per what there is an object, where there are several."""
+    return flag(
+        f"Print {f'a JSON object per {each}, one a line' if each else 'one JSON object'}, and nothing else.",
+        "--json",
+        section="Output",
+    )
 
 
-svg: Final = file("Draw it into an SVG file (`-`: standard output).", "--svg")
-html: Final = file("Write a page of one self-contained HTML file (`-`: standard output).", "--html")
+svg: Final = file("Draw a picture as an SVG file (`-`: standard output).", "--svg", section="Output")
+html: Final = file("Write one self-contained HTML page (`-`: standard output).", "--html", section="Output")

@@ -27,37 +27,44 @@ SHOWN_PROGRESS = 2000
 def command(
     *,
     nodes: str = options.file(
-        "Nodes as JSON lines (keys of a scenario, and a name), or NodeResourceTopology objects.",
+        "Nodes: JSON lines (the keys of a scenario and a name), or NodeResourceTopology objects.",
         *("--nodes", "-n"),
         required=True,
+        section="Input",
     ),
     pods: str | None = options.file(
-        "The trace, JSON lines: time with admit (and duration), or remove.", *("--pods", "-p")
+        "The trace as JSON lines: a time with admit (and duration) or remove.", *("--pods", "-p"), section="Input"
     ),
     generate: int | None = options.value(
-        "Make up N arrivals instead of --pods.", type=click.IntRange(min=1), metavar="N"
+        "Generate N arrivals in place of --pods.", type=click.IntRange(min=1), metavar="N", section="Input"
     ),
     strategy: str | None = options.word(
-        "How nodes are ranked; see `alignup rank`.  [default: least-numa-nodes; least-allocated with --blind]",
+        "What makes a node better; see `alignup rank`.  [default: least-numa-nodes; least-allocated with --blind]",
         options.STRATEGIES,
         *("--strategy", "-s"),
+        section="Rules",
     ),
-    blind: bool = options.flag("Let the scheduler see node totals only, as the default scheduler does."),
+    blind: bool = options.flag("Let the scheduler see node totals only, like the default scheduler.", section="Rules"),
     seed: int = options.value(
-        "Seed for choosing between equal nodes, and for the arrivals of --generate.", default=0, show_default=True
+        "The seed for choosing between equal nodes and for --generate.", default=0, show_default=True, section="Rules"
     ),
-    attempts: int = options.value("Nodes to try before a pod is given up.", default=1, type=click.IntRange(min=1)),
+    attempts: int = options.value(
+        "Try N nodes before a pod is given up.", default=1, type=click.IntRange(min=1), metavar="N", section="Rules"
+    ),
     rebalance: float | None = options.seconds(
-        "Let pods wait, evict pods to make room at most once in SECONDS of the trace, and compare."
+        "Let pods wait, evict others to make room at most once in SECONDS of the trace, and compare.", section="Rules"
     ),
     version: KubeletVersion | None = options.kubelet_version,
     resources: tuple[str, ...] = options.resources,
     as_json: bool = options.json(),
 ) -> None:
-    """Place a trace of pods on a cluster: a scheduler ranks the nodes, and the node itself admits or refuses.
+    """Place a trace of pods on a cluster: a scheduler ranks the nodes, and the chosen node admits or refuses.
 
-    With --blind the scheduler does not see NUMA nodes; compare what the nodes then refuse. With --rebalance pods that
-    find no node wait, and `alignup rebalance` moves others out of their way; the same trace is played without it too.
+        alignup simulate --nodes nodes.jsonl --generate 1000
+        alignup simulate --nodes nodes.jsonl --pods trace.jsonl --blind
+
+    With --blind, the scheduler does not see NUMA nodes; compare how much the nodes then refuse. With --rebalance, pods
+    that find no node wait, and `alignup rebalance` makes room for them. The trace is also played without it.
     """
     from alignup.cluster.cluster import Cluster
     from alignup.cluster.simulation import Simulation, read_trace, synthetic_trace
