@@ -6,7 +6,6 @@ import json
 import re
 from html import escape
 from importlib import import_module
-from inspect import cleandoc
 from math import log10
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import griffe
 
+from alignup.cli.options import SECTIONS, help_paragraphs, section_of
 from alignup.cli.program import program
 
 if TYPE_CHECKING:
@@ -85,10 +85,15 @@ def described(command: click.Command, context: click.Context) -> Iterator[str]:
     """Yield the lines of a command and of those below it: what its `--help` says, as Markdown."""
     if context.parent is not None:
         yield from (f"## {context.command_path}\n", f"    {context.command_path} {usage(command, context)}\n")
-        yield escaped(cleandoc(command.help or "")) + "\n"
+        summary, examples, *description = help_paragraphs(command)
+        yield from (f"{one}\n" for one in (escaped(summary), examples, *map(escaped, description)))
+        options = [one for one in command.params if isinstance(one, click.Option)]
         yield from ("| option | |", "|---|---|")
-        records = (one.get_help_record(context) for one in command.get_params(context))
-        yield from (f"| `{words}` | {cell(text)} |" for words, text in filter(None, records))
+        for section in SECTIONS:
+            records = [one.get_help_record(context) for one in options if section_of(one) == section]
+            if records:
+                yield f"| **{section}** | |"
+            yield from (f"| `{words}` | {cell(text)} |" for words, text in filter(None, records))
         yield f"\n{command.epilog or ''}\n"
     if isinstance(command, click.Group):
         for name in command.list_commands(context):

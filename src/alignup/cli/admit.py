@@ -37,13 +37,11 @@ def command(
     *,
     source: NodeSource = options.all_of(NodeSource),
     versions: tuple[KubeletVersion, ...] = options.kubelet_versions,
-    with_hints: bool = options.flag("Show the hints of each provider, too.", "--hints", section="Output"),
+    with_hints: bool = options.flag("Show the hints of each provider, too.", "--hints"),
     resizes: bool = options.flag(
         "Ask whether the kubelet of --node would resize pods in place. The files hold pods of that node with their new "
         "resources. Exit status 1 if a resize is not allocated.",
         "--resize",
-        section="Input",
-        rare=True,
     ),
     as_json: bool = options.json("pod (or release)"),
     pods: tuple[str, ...] = options.files("[POD.yaml]..."),

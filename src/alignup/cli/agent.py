@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 class Serving(options.Gathered):
     """How the agent is to run."""
 
-    section = "Service"
     socket: Path | None = options.path(
         "The socket where commands ask for leases.  [default: alignup/agent.sock in /run or $XDG_RUNTIME_DIR]"
     )
@@ -41,10 +40,9 @@ class Serving(options.Gathered):
         "The folder where device plugins register, such as /var/lib/kubelet/device-plugins if no kubelet runs.  "
         "[default: device-plugins beside the socket]",
         metavar="DIR",
-        rare=True,
     )
-    no_device_plugins: bool = options.flag("Serve no device plugins.", rare=True)
-    podresources: Path | None = options.path("Serve PodResources (v1) on this socket.", metavar="PATH", rare=True)
+    no_device_plugins: bool = options.flag("Serve no device plugins.")
+    podresources: Path | None = options.path("Serve PodResources (v1) on this socket.", metavar="PATH")
     metrics: str = options.value(
         "Serve metrics for Prometheus; with a port alone, on loopback.", default="", metavar="[ADDRESS:]PORT|PATH"
     )
@@ -56,15 +54,14 @@ class Serving(options.Gathered):
         metavar="WHAT=N",
     )
     no_fsync: bool = options.flag(
-        "Do not fsync the journal. Leases then survive the end of the agent, but not a crash of the machine.", rare=True
+        "Do not fsync the journal. Leases then survive the end of the agent, but not a crash of the machine."
     )
     cgroup: Path | None = options.path(
         "Put each command into its own cgroup (v2) below this one.  [default: below the command's current cgroup, if "
         "the agent may]",
         metavar="DIR",
-        rare=True,
     )
-    no_cgroups: bool = options.flag("Do not put commands into cgroups.", rare=True)
+    no_cgroups: bool = options.flag("Do not put commands into cgroups.")
 
     def options(self, version: KubeletVersion | None) -> AgentOptions:
         """Return the same, checked.
@@ -102,14 +99,12 @@ def command(
     *,
     serving: Serving = options.all_of(Serving),
     logs: options.Logs = options.all_of(options.Logs),
-    hand_back: bool = options.flag("Put the leases back into their file, and end.", section="Service"),
+    hand_back: bool = options.flag("Put the leases back into their file, and end."),
     repair: bool = options.flag(
-        "Show which leases of a damaged journal are known and what a repair would do, and end.", section="Service"
+        "Show which leases of a damaged journal are known and what a repair would do, and end."
     ),
-    yes: bool = options.flag("With --repair: do the repair.", section="Service"),
-    as_json: bool = options.flag(
-        "With --repair or --hand-back: print one JSON object, and nothing else.", "--json", section="Output"
-    ),
+    yes: bool = options.flag("With --repair: do the repair."),
+    as_json: bool = options.flag("With --repair or --hand-back: print one JSON object, and nothing else.", "--json"),
     site: SiteSource = options.all_of(SiteSource),
     version: KubeletVersion | None = options.kubelet_version,
     state: Path | None = options.state,

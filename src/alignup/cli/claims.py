@@ -32,31 +32,24 @@ def command(
         "devices and, without --resources, the collected objects of claims.",
         "--node",
         metavar="ROOT|ARCHIVE",
-        section="Node",
     ),
-    node_object: str | None = options.file(
-        "The Node object as kubectl prints it.", metavar="NODE.yaml", section="Node"
-    ),
+    node_object: str | None = options.file("The Node object as kubectl prints it.", metavar="NODE.yaml"),
     release: str | None = options.value(
         "The scheduler's release, 1.34 to 1.37.  [default: 1.37]",
         metavar="1.N",
-        section="Rules",
         shell_complete=options.complete_versions,
     ),
     gates: tuple[str, ...] = options.value(
         "A feature gate of the scheduler that differs from the release's default. Repeatable.",
         "--feature-gate",
-        section="Rules",
         multiple=True,
         metavar="NAME=true|false",
     ),
-    scenarios: str | None = options.file(
-        "Answer recorded questions, one a line. Needs --json.", metavar="FILE.jsonl", section="Input", rare=True
-    ),
+    scenarios: str | None = options.file("Answer recorded questions, one a line. Needs --json.", metavar="FILE.jsonl"),
     selectors: str | None = options.file(
-        "Answer questions about selectors, one a line. Needs --json.", metavar="FILE.jsonl", section="Input", rare=True
+        "Answer questions about selectors, one a line. Needs --json.", metavar="FILE.jsonl"
     ),
-    as_json: bool = options.flag("Print JSON, and nothing else.", "--json", section="Output"),
+    as_json: bool = options.flag("Print JSON, and nothing else.", "--json"),
     files: tuple[str, ...] = options.files("CLAIM.yaml|POD.yaml..."),
 ) -> int:
     """Say which devices the scheduler allocates to the claims of a pod (DRA) on a node, or why it allocates none.

@@ -43,7 +43,6 @@ def run_in_cluster(kubeconfig: str | None, work: Callable[[Api], Awaitable[None]
 class Serving(options.Gathered):
     """How the extender is to run."""
 
-    section = "Service"
     kubeconfig: str | None = options.kubeconfig
     listen: str = options.value(
         "Serve HTTP here; port 0: any free port.", default="127.0.0.1:8080", metavar="HOST:PORT"
@@ -53,7 +52,6 @@ class Serving(options.Gathered):
         "Accept nodes that publish nothing (open), or refuse them (closed).",
         type=click.Choice(["open", "closed"]),
         default="open",
-        section="Rules",
     )
     require_dra_alignment: bool = options.require_dra_alignment
     tls_cert: str | None = options.file("Serve HTTPS with this certificate.")
@@ -62,19 +60,18 @@ class Serving(options.Gathered):
         "Answer only clients with a certificate of these authorities, except on /healthz and /metrics."
     )
     insecure_bind: bool = options.flag(
-        "Accept /bind from any client that reaches --listen, even without loopback or --client-ca.", rare=True
+        "Accept /bind from any client that reaches --listen, even without loopback or --client-ca."
     )
     leader_elect: bool = options.flag("Answer only while this process holds a Lease; other replicas stand by.")
     lease: str = options.value(
-        "The Lease of --leader-elect.", default="alignup/alignup-extender", metavar="NAMESPACE/NAME", rare=True
+        "The Lease of --leader-elect.", default="alignup/alignup-extender", metavar="NAMESPACE/NAME"
     )
-    no_events: bool = options.flag("Write no Events on pods that no node takes.", rare=True)
+    no_events: bool = options.flag("Write no Events on pods that no node takes.")
     pod: str | None = options.value(
-        "The pod of this process, in the namespace of the Lease. It is labelled alignup.dev/leader=true while it leads. "
-        " [default: $POD_NAME]",
+        "The pod of this process, in the Lease's namespace; labelled alignup.dev/leader=true while it leads.  "
+        "[default: $POD_NAME]",
         envvar="POD_NAME",
         metavar="NAME",
-        rare=True,
     )
 
 
@@ -154,25 +151,21 @@ def keep_from_collection() -> None:
 def fleet(
     *,
     kubeconfig: str | None = options.kubeconfig,
-    nodes: str | None = options.file("Nodes as JSON lines; see `alignup rank`.", *("--nodes", "-n"), section="Node"),
+    nodes: str | None = options.file("Nodes as JSON lines; see `alignup rank`.", *("--nodes", "-n")),
     machine: str | None = options.a_machine("A machine of the catalog, in place of --nodes.", "NAME"),
-    count: int = options.value(
-        "Register N nodes of --machine.", default=1, type=click.IntRange(1, 100_000), metavar="N", section="Node"
-    ),
+    count: int = options.value("Register N nodes of --machine.", default=1, type=click.IntRange(1, 100_000)),
     labels: tuple[str, ...] = options.value(
-        "A label of all Node objects. Repeatable.", "--label", multiple=True, metavar="KEY=VALUE", section="Node"
+        "A label of all Node objects. Repeatable.", "--label", multiple=True, metavar="KEY=VALUE"
     ),
     duration: float | None = options.seconds(
-        "End pods after this time, unless their annotation alignup.dev/duration gives another.", section="Rules"
+        "End pods after this time, unless their annotation alignup.dev/duration gives another."
     ),
-    amounts_only: bool = options.flag("Publish totals only, like topology exporters.", section="Rules"),
+    amounts_only: bool = options.flag("Publish totals only, like topology exporters."),
     listen: str | None = options.value(
-        "Serve the state of the nodes over HTTP: /nodes, /nodes/NAME.", metavar="HOST:PORT", section="Service"
+        "Serve the state of the nodes over HTTP: /nodes, /nodes/NAME.", metavar="HOST:PORT"
     ),
     podresources_dir: Path | None = options.path(
-        "Serve PodResources (v1) of each node, like its kubelet, on a socket DIR/NODE.sock.",
-        metavar="DIR",
-        section="Service",
+        "Serve PodResources (v1) of each node, like its kubelet, on a socket DIR/NODE.sock.", metavar="DIR"
     ),
     logs: options.Logs = options.all_of(options.Logs),
 ) -> None:
@@ -257,7 +250,7 @@ def reconcile(
     ),
     longest: float = options.seconds("The longest wait before a pod is deleted.", default=300.0),
     limit: int = options.value(
-        "Delete at most N pods of one controller an hour.", default=20, type=click.IntRange(min=1), metavar="N"
+        "Delete at most N pods of one controller an hour.", default=20, type=click.IntRange(min=1)
     ),
     no_events: bool = options.flag("Write no Events on rejected pods."),
     dry_run: bool = options.flag("Say what would be deleted, and delete nothing."),
@@ -294,7 +287,7 @@ def rebalance(
     continuous: bool = options.flag("With --apply: keep making room until SIGTERM."),
     interval: float = options.seconds("With --continuous: look this often.", default=30.0),
     per_hour: int = options.value(
-        "With --continuous: evict at most N pods an hour.", default=20, type=click.IntRange(min=1), metavar="N"
+        "With --continuous: evict at most N pods an hour.", default=20, type=click.IntRange(min=1)
     ),
     as_json: bool = options.json(),
     pods: tuple[str, ...] = options.files("[POD.yaml]..."),
@@ -306,9 +299,9 @@ def rebalance(
 
     Every evicted pod gets a place in the plan, aligned as well as before. Without --apply nothing is evicted.
 
-    With --nodes, the pods in the files wait, and every pod on the nodes may move. In a cluster, its pending pods wait. A
-    pod is evicted only if a controller replaces it, if it is no more important than the pod that needs its place, and
-    if PodDisruptionBudgets allow it.
+    With --nodes, the pods in the files wait, and every pod on the nodes may move. In a cluster, its pending pods wait.
+    A pod is evicted only if a controller replaces it, if it is no more important than the pod that needs its place,
+    and if PodDisruptionBudgets allow it.
     """
     if nodes is not None:
         if kubeconfig is not None or apply or continuous or not pods:

@@ -41,20 +41,14 @@ def command(
         "kubectl uses (see `alignup why`).",
         "--pod",
         metavar="NAMESPACE/NAME",
-        section="Input",
     ),
     nodes: str | None = options.file(
-        "Other nodes, in the formats of `alignup rank`. If a pod is refused, or far from the devices of its claims, say "
-        "which of them would take it now.",
+        "Other nodes, in the formats of `alignup rank`. Of a pod that is refused, or far from the devices of its "
+        "claims, say which of them would take it now.",
         *("--nodes", "-n"),
-        section="Cluster",
-        rare=True,
     ),
     resizes: bool = options.flag(
-        "Explain resizes in place; the input is that of `alignup admit --resize`.",
-        "--resize",
-        section="Input",
-        rare=True,
+        "Explain resizes in place; the input is that of `alignup admit --resize`.", "--resize"
     ),
     view: View = options.all_of(View),
     as_json: bool = options.json("pod"),

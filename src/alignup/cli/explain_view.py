@@ -48,9 +48,8 @@ class View(options.Gathered):
 
     product: bool = options.product
     tables: str | None = options.value(
-        "Tables below the suggestions: none, only the rows that matter to the verdict, or all.  "
+        "Tables below the suggestions: none, only rows that matter (short), or all.  "
         "[default: short on a terminal, else all]",
-        section="Output",
         type=click.Choice(("none", "short", "all")),
     )
 

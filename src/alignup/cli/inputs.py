@@ -141,7 +141,6 @@ def read_claims(texts: Mapping[str, bytes]) -> Resources:
 class SiteSource(options.Gathered):
     """The machine and the devices of which work is given parts, and by which rules."""
 
-    section = "Rules"
     machine: str = options.machine
     selectors: tuple[str, ...] = options.selectors
     inventory: str | None = options.inventory
@@ -150,38 +149,31 @@ class SiteSource(options.Gathered):
         "Choose devices of two resources in pairs, nearest in the PCIe tree first. With `:required`, refuse pairs "
         "that do not share a PCIe root. Repeatable.",
         multiple=True,
-        rare=True,
         metavar="RESOURCE,RESOURCE[:required]",
     )
     full_cores: bool = options.flag("Give whole cores only (full-pcpus-only).")
-    spread: str | None = options.word(
-        "Spread CPUs over cores or NUMA nodes (distribute-cpus-across-...).", _SPREADS, rare=True
-    )
-    same_l3: bool = options.flag(
-        "Prefer CPUs that share an L3 cache (prefer-align-cpus-by-uncorecache).", "--same-l3", rare=True
-    )
-    same_socket: bool = options.flag("Align CPUs by socket, not by NUMA node (align-by-socket).", rare=True)
+    spread: str | None = options.word("Spread CPUs over cores or NUMA nodes (distribute-cpus-across-...).", _SPREADS)
+    same_l3: bool = options.flag("Prefer CPUs that share an L3 cache (prefer-align-cpus-by-uncorecache).", "--same-l3")
+    same_socket: bool = options.flag("Align CPUs by socket, not by NUMA node (align-by-socket).")
     layout: str | None = options.word(
         "Place ranks in turn on NUMA nodes, sockets or L3 caches, or on one core after the other, like mpirun's "
         "--map-by.",
         ("numa", "socket", "l3", "core"),
-        rare=True,
     )
-    idle_siblings: bool = options.flag("Use one CPU of each core and keep its siblings idle.", rare=True)
+    idle_siblings: bool = options.flag("Use one CPU of each core and keep its siblings idle.")
     memory_from: str | None = options.value(
         "NUMA nodes that memory comes from. near: those of the CPUs, then the nearest others; cpus: those of the CPUs "
         "only; any: wherever most is free; or a list such as 0,2.",
         metavar="near|cpus|any|NODES",
         shell_complete=options.one_of("near", "cpus", "any"),
-        rare=True,
     )
     memory_kind: str | None = options.word(
-        "The kind of memory to use.  [default: any kind except memory of GPUs]", ("dram", "hbm", "any"), rare=True
+        "The kind of memory to use.  [default: any kind except memory of GPUs]", ("dram", "hbm", "any")
     )
     as_kubelet: bool = options.flag(
-        "Allocate memory and cores like a kubelet's managers, not by the rules for a machine without one.", rare=True
+        "Allocate memory and cores like a kubelet's managers, not by the rules for a machine without one."
     )
-    isolated: bool = options.flag("Use the CPUs of isolcpus and nohz_full, and no others.", rare=True)
+    isolated: bool = options.flag("Use the CPUs of isolcpus and nohz_full, and no others.")
     reserve: str = options.value("Place nothing on these CPUs, such as 0,64.", default="", metavar="CPUS")
 
     def load(self, resources: Iterable[str] = (), **how: Any) -> Site:
@@ -236,7 +228,6 @@ class SiteSource(options.Gathered):
 class KubeletSource(options.Gathered):
     """The options by which the subcommands of `alignup node` find a node."""
 
-    section = "Node"
     root: str = options.node
     kubelet_dir: str | None = options.kubelet_dir
     config: str | None = options.config
@@ -270,7 +261,6 @@ class KubeletSource(options.Gathered):
 class NodeSource(options.Gathered):
     """The options of a node with its configuration, devices and pods."""
 
-    section = "Rules"
     machine: str = options.machine
     kubelet_node: str | None = options.kubelet_node
     config: str | None = options.config
@@ -278,37 +268,26 @@ class NodeSource(options.Gathered):
     selectors: tuple[str, ...] = options.selectors
     near_cpus: bool = options.near_cpus
     resources: tuple[str, ...] = options.resources
-    dra_hints: bool = options.flag(
-        "Let devices of claims give hints like devices of plugins. No kubelet does this.", rare=True
-    )
-    lenient: bool = options.flag(
-        "Accept configuration options whose feature gates are off by default, with a warning.", rare=True
-    )
+    dra_hints: bool = options.flag("Let devices of claims give hints like devices of plugins. No kubelet does this.")
+    lenient: bool = options.flag("Accept configuration options whose feature gates are off by default, with a warning.")
     managers_only: bool = options.flag(
         "Skip what a kubelet checks outside its managers: totals of all pods, their number, node name, selector, "
-        "taints, ports and operating system.",
-        rare=True,
+        "taints, ports and operating system."
     )
     beyond_kubelet: bool = options.flag(
-        "Obey the policies in a pod's annotation alignup.dev/policies or in its RuntimeClass. Kubelets ignore both.",
-        rare=True,
+        "Obey the policies in a pod's annotation alignup.dev/policies or in its RuntimeClass. Kubelets ignore both."
     )
     reading: str = options.reading
     replicas: int | None = options.value(
         "Take N copies of every pod.  [default: as its Deployment, StatefulSet or Job says]",
         type=click.IntRange(1, 10_000),
-        metavar="N",
-        section="Input",
     )
     node_name: str | None = options.value(
         "Take the pods of this node and unbound pods. Needed if the pods, or the files of an archive, are from several "
         "nodes.",
         metavar="NAME",
-        section="Cluster",
     )
-    kubeconfig: str | None = options.file(
-        "Read the node --node-name from this cluster.", "--kubeconfig", section="Cluster"
-    )
+    kubeconfig: str | None = options.file("Read the node --node-name from this cluster.", "--kubeconfig")
 
 
 class AskedPods(Record):

@@ -38,24 +38,19 @@ def command(
     *,
     machine: str = options.machine,
     kubelet_node: str | None = options.kubelet_node,
-    root: str | None = options.value(
-        "The root of a sysfs tree; the same as --machine DIR.", metavar="DIR", section="Node", rare=True
-    ),
-    as_json: bool = options.flag(
-        "Print one JSON object, which --machine reads, and nothing else.", "--json", section="Output"
-    ),
+    root: str | None = options.value("The root of a sysfs tree; the same as --machine DIR.", metavar="DIR"),
+    as_json: bool = options.flag("Print one JSON object, which --machine reads, and nothing else.", "--json"),
     snapshot: str | None = options.value(
-        "Pack the kernel files that describe the machine: .tar.xz, .tar.gz or .tgz.", metavar="FILE", section="Output"
+        "Pack the kernel files that describe the machine: .tar.xz, .tar.gz or .tgz.", metavar="FILE"
     ),
     pictures: Pictures = options.all_of(Pictures),
     selectors: tuple[str, ...] = options.selectors,
-    nvidia: bool = options.flag("Ask NVIDIA's driver on this machine for its GPUs.", section="Node"),
+    nvidia: bool = options.flag("Ask NVIDIA's driver on this machine for its GPUs."),
     near_cpus: bool = options.near_cpus,
-    node_name: str | None = options.value("Which node, if an archive has several.", metavar="NAME", section="Node"),
+    node_name: str | None = options.value("Which node, if an archive has several.", metavar="NAME"),
     distances: bool = options.flag(
         "Show how far GPUs, accelerators, network adapters and devices of --device-resource are apart, like "
-        "`nvidia-smi topo -m`.",
-        section="Output",
+        "`nvidia-smi topo -m`."
     ),
 ) -> None:
     """Show a machine at a glance: NUMA nodes, CPUs, memory, devices and distances.

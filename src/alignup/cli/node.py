@@ -56,12 +56,10 @@ def collect(
     kubelet_dir: str | None = options.kubelet_dir,
     config: str | None = options.config,
     pods: str | None = options.file(
-        "The pods of the node: `kubectl get pods -A -o json --field-selector spec.nodeName=NAME`.", section="Input"
+        "The pods of the node: `kubectl get pods -A -o json --field-selector spec.nodeName=NAME`."
     ),
-    kubeconfig: str | None = options.file("Ask this cluster for pods, Node and claims.", section="Cluster"),
-    node_name: str | None = options.value(
-        "The Node's name in the cluster. Needed with --kubeconfig.", metavar="NAME", section="Cluster"
-    ),
+    kubeconfig: str | None = options.file("Ask this cluster for pods, Node and claims."),
+    node_name: str | None = options.value("The Node's name in the cluster. Needed with --kubeconfig.", metavar="NAME"),
     as_json: bool = options.json(),
     target: str = options.argument("OUT.tar.xz"),
 ) -> None:
@@ -161,11 +159,10 @@ def show(
         "Read the node again every SECONDS and show it when something has changed, until interrupted.",
         type=click.FloatRange(0.1, 86400),
         metavar="SECONDS",
-        section="Output",
     ),
     pictures: Pictures = options.all_of(Pictures),
     kubeconfig: str | None = options.file(
-        "Show the node --node-name of this cluster, as it publishes itself.", "--kubeconfig", section="Cluster"
+        "Show the node --node-name of this cluster, as it publishes itself.", "--kubeconfig"
     ),
 ) -> None:
     """Show what each NUMA node of a kubelet's node has, which container holds what, and the settings in effect.
@@ -254,9 +251,8 @@ def export(
         "--format",
         type=click.Choice(["nrt", "prometheus"]),
         default="nrt",
-        section="Output",
     ),
-    as_json: bool = options.flag("Print the object on one line.", "--json", section="Output"),
+    as_json: bool = options.flag("Print the object on one line.", "--json"),
 ) -> None:
     """Print a kubelet's node as a NodeResourceTopology object, or what is free and held as metrics.
 
@@ -360,12 +356,11 @@ def publish(
         "The name of the Node object.  [default: $NODE_NAME]", envvar="NODE_NAME", required=True, metavar="NAME"
     ),
     root: str = options.file(
-        "The root of the machine; in a container, where it is mounted.", default="/", metavar="DIR", section="Node"
+        "The root of the machine; in a container, where it is mounted.", default="/", metavar="DIR"
     ),
     interval: float = options.seconds("Look for changes this often.", default=1.0, least=0.05),
     config: str | None = options.file(
-        "The kubelet's configuration, if it is not in the kubelet's folder and no running kubelet tells it.",
-        section="Node",
+        "The kubelet's configuration, if it is not in the kubelet's folder and no running kubelet tells it."
     ),
     once: bool = options.flag("Publish once, and end."),
     no_events: bool = options.flag("Write no Events on rejected pods."),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from inspect import cleandoc
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import click
 
@@ -28,85 +28,93 @@ LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 LOG_FORMATS: Final = ("text", "json")
 POLICIES: Final = ("none", "best-effort", "restricted", "single-numa-node")
 
-
-# The sections of a help text, in order.
-SECTIONS: Final = ("Request", "Options", "Input", "Node", "Cluster", "Rules", "Service", "Output", "Help")
+# The sections of a help text in order, and the options in each; all others are in "Options".
+SECTIONS: Final = {
+    "Request": "--cpus --cpus-per-part --device --memory --part --policy --wait",
+    "Options": "",
+    "Input": "--generate --pod --pods --replicas --resize --resources --scenarios --selectors",
+    "Node": """--config --device-resource --devices --kubelet-dir --kubelet-version --machine --near-cpus --node
+        --node-name --node-object --nvidia --root""",
+    "Cluster": "--context --kubeconfig --namespace --nodes",
+    "Rules": """--as-kubelet --attempts --beyond-kubelet --blind --dra-hints --exact --feature-gate --full-cores
+        --idle-siblings --isolated --koordinator-profile --layout --lenient --managers-only --memory-from --memory-kind
+        --pair --reading --rebalance --release --require-dra-alignment --reserve --same-l3 --same-socket --seed --spread
+        --strategy --threads""",
+    "Output": """--distances --env --format --hints --html --json --json-fd --log-format --log-level --product
+        --snapshot --summary --svg --tables --top --watch""",
+    "Help": "--help --help-all",
+}
+# What `--help` leaves out, of all commands or of one.
+RARE: Final = frozenset(
+    """--as-kubelet --beyond-kubelet --cgroup --device-plugins --device-resource --dra-hints --idle-siblings
+    --insecure-bind --isolated --koordinator-profile --layout --lease --lenient --managers-only --memory-from
+    --memory-kind --near-cpus --no-bind --no-cgroups --no-device-plugins --no-events --no-fsync --no-mounts --pair
+    --podresources --product --reading --require-dra-alignment --reserve --resize --same-l3 --same-socket --scenarios
+    --seed --selectors --spread --threads
+    admit:--kubeconfig admit:--node-name admit:--resources agent:--devices agent:--kubelet-version agent:--resources
+    agent:--state explain:--kubeconfig explain:--node-name explain:--nodes explain:--replicas explain:--resources
+    extender:--pod rank:--exact rank:--resources run:--devices run:--full-cores run:--kubelet-version run:--name
+    run:--resources run:--state simulate:--attempts simulate:--resources split:--devices split:--resources""".split()  # noqa: SIM905  # as in `SECTIONS`
+)
+# In the context of a command that shows its whole help.
 _WHOLE: Final = "alignup.help"
 
-
 # ---- how a subcommand is declared, and its help
-
-
-class Option(click.Option):
-    """An option of a section of the help.
-
-    Attributes:
-        section: one of `SECTIONS`.
-        rare: only `--help-all` shows it.
-    """
-
-    def __init__(self, *arguments: Any, section: str = "", rare: bool = False, **how: Any) -> None:
-        super().__init__(*arguments, **how)
-        self.section = section or "Options"
-        self.rare = rare
 
 
 class HelpWithSections(click.Command):
     """A command whose help has a summary and examples first, and options by section; `--help-all` shows all of it.
 
-    Its help text has paragraphs. The first is the summary; those that are indented are examples, as they stand. `--help`
-    leaves out what comes after the paragraph that follows them, and rare options.
+    Its help text has paragraphs: a summary, examples, and the description. `--help` leaves out all but the first
+    paragraph of the description, and rare options.
     """
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the options and arguments, and those that show help."""
-        return [*super().get_params(ctx), Option(["--help-all"], **HELP_ALL)]
+        rare = 0 if _WHOLE in ctx.meta else sum(not self.is_common(one) for one in self.params)
+        text = f"Show the whole description and all options{f' ({rare} more)' if rare else ''}."
+        how: dict[str, Any] = {"is_flag": True, "is_eager": True, "expose_value": False, "callback": _show_all}
+        return [*super().get_params(ctx), click.Option(["--help-all"], help=text, **how)]
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the summary, the examples and the description."""
-        paragraphs = cleandoc(self.help or "").split("\n\n")
-        shown = paragraphs if _WHOLE in ctx.meta else paragraphs[:3]
+        summary, examples, *description = help_paragraphs(self)
         with formatter.indentation():
-            for one in shown:
+            for one in (summary, f"\b\n{examples}", *(description if _WHOLE in ctx.meta else description[:1])):
                 formatter.write_paragraph()
-                formatter.write_text(f"\b\n{cleandoc(one)}" if one.startswith(" ") else one)
+                formatter.write_text(one)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options by section, and how many more there are."""
-        found: dict[str, list[tuple[str, str]]] = {section: [] for section in SECTIONS}
-        left = 0
-        for one in self.get_params(ctx):
-            record = one.get_help_record(ctx)
-            if record and getattr(one, "rare", False) and _WHOLE not in ctx.meta:
-                left += 1
-            elif record and isinstance(one, click.Option):
-                found[getattr(one, "section", "Help")].append(record)
-        for section, records in found.items():
-            if records:
+        """Write the options by section."""
+        shown = [one for one in self.get_params(ctx) if _WHOLE in ctx.meta or self.is_common(one)]
+        for section in SECTIONS:
+            some = [one for one in shown if isinstance(one, click.Option) and section_of(one) == section]
+            if records := list(filter(None, (one.get_help_record(ctx) for one in some))):
                 with formatter.section(section):
                     formatter.write_dl(records)
-        if left:
-            formatter.write_paragraph()
-            with formatter.indentation():
-                formatter.write_text(f"{left} more: {ctx.command_path} --help-all")
+
+    def is_common(self, option: click.Parameter) -> bool:
+        """Return whether `--help` shows an option."""
+        return RARE.isdisjoint((*option.opts, *(f"{self.name}:{word}" for word in option.opts)))
 
 
-def _show_all(ctx: click.Context, _option: click.Parameter, is_asked: bool) -> None:  # noqa: FBT001 - click's signature
+def help_paragraphs(command: click.Command) -> list[str]:
+    """Return the summary of a command, its examples, indented, and the paragraphs of its description."""
+    summary, examples, *description = cleandoc(command.help or "").split("\n\n")
+    return [summary, "    " + cleandoc(examples).replace("\n", "\n    "), *description]
+
+
+def section_of(option: click.Option) -> str:
+    """Return the section of the help where an option is."""
+    return next((name for name, words in SECTIONS.items() if not set(words.split()).isdisjoint(option.opts)), "Options")
+
+
+def _show_all(ctx: click.Context, _option: click.Parameter, is_asked: bool) -> None:
     """Show the whole help and end."""
     if is_asked and not ctx.resilient_parsing:
         ctx.meta[_WHOLE] = True
         click.echo(ctx.get_help(), color=ctx.color)
         ctx.exit()
-
-
-HELP_ALL: Final[Mapping[str, Any]] = {
-    "is_flag": True,
-    "is_eager": True,
-    "expose_value": False,
-    "callback": _show_all,
-    "section": "Help",
-    "help": "Show the whole description and all options.",
-}
 
 
 class Declared(NamedTuple):
@@ -131,14 +139,16 @@ def value(text: str, *names: str, **how: Any) -> Any:
     Args:
         text: of the help.
         names: of the option, such as `--json`.
-        how: what `Option` takes.
+        how: what `click.Option` takes.
     """
-    return Declared(Option, names, {"help": text, "show_default": bool(how.get("default")), **how})
+    if isinstance(how.get("type"), click.IntRange):
+        how.setdefault("metavar", "N")
+    return Declared(click.Option, names, {"help": text, "show_default": bool(how.get("default")), **how})
 
 
-def flag(text: str, *names: str, **how: Any) -> Any:
+def flag(text: str, *names: str) -> Any:
     """Declare an option without a value."""
-    return value(text, *names, is_flag=True, **how)
+    return value(text, *names, is_flag=True)
 
 
 def file(text: str, *names: str, metavar: str = "FILE", **how: Any) -> Any:
@@ -187,13 +197,7 @@ def files(metavar: str, **how: Any) -> Any:
 
 
 class Gathered:
-    """Options that belong together: the attributes of a subclass. A parameter that has it as default gets a record.
-
-    Attributes:
-        section: of the help, for those that name none.
-    """
-
-    section: ClassVar[str] = ""
+    """Options that belong together: the attributes of a subclass. A parameter that has it as default gets a record."""
 
     def __init__(self, **values: Any) -> None:
         for name, declared in self.declared().items():
@@ -204,13 +208,8 @@ class Gathered:
     @classmethod
     def declared(cls) -> dict[str, Declared]:
         """Return the options by attribute."""
-        return {
-            name: one if one.kind is click.Argument else one._replace(how={"section": base.section, **one.how})
-            for base in reversed(cls.__mro__)
-            if issubclass(base, Gathered)
-            for name, one in vars(base).items()
-            if isinstance(one, Declared)
-        }
+        own = [vars(base).items() for base in reversed(cls.__mro__)]
+        return {name: value for items in own for name, value in items if isinstance(value, Declared)}
 
 
 def all_of(record: type[Gathered]) -> Any:
@@ -305,7 +304,7 @@ def complete_leases(ctx: click.Context, _param: click.Parameter, incomplete: str
 
 def a_machine(text: str, metavar: str = "NAME|FILE|ROOT", **how: Any) -> Any:
     """Declare an option of a machine."""
-    return value(text, "--machine", "-m", metavar=metavar, shell_complete=complete_machines, section="Node", **how)
+    return value(text, "--machine", "-m", metavar=metavar, shell_complete=complete_machines, **how)
 
 
 machine: Final = a_machine(
@@ -318,7 +317,6 @@ devices: Final = value(
     *("--device", "-d"),
     multiple=True,
     metavar="RESOURCE=N",
-    section="Request",
 )
 selectors: Final = value(
     "Treat PCI devices as a resource. SELECTOR is VENDOR:DEVICE, class=CLASS or both: nvidia.com/gpu=10de:*, "
@@ -326,17 +324,11 @@ selectors: Final = value(
     "--device-resource",
     multiple=True,
     metavar="RESOURCE=SELECTOR",
-    section="Node",
-    rare=True,
 )
 inventory: Final = file(
-    'Devices in place of the machine\'s, as YAML or JSON: {"nvidia.com/gpu": [{"id": "gpu0", "numa": 0}]}.',
-    "--devices",
-    section="Node",
+    'Devices in place of the machine\'s, as YAML or JSON: {"nvidia.com/gpu": [{"id": "gpu0", "numa": 0}]}.', "--devices"
 )
-near_cpus: Final = flag(
-    "Count devices on NUMA nodes without CPUs as near the closest nodes with CPUs (GB200).", section="Node", rare=True
-)
+near_cpus: Final = flag("Count devices on NUMA nodes without CPUs as near the closest nodes with CPUs (GB200).")
 
 
 # ---- a kubelet: its release, its configuration, the node that it runs
@@ -361,9 +353,8 @@ def _versions(_ctx: click.Context, _option: click.Parameter, text: str | None) -
 
 def _version(more: str, metavar: str, callback: Callable[..., Any]) -> Any:
     """Declare an option of releases, of which there is more to be said."""
-    text = f"Decide as this release of the kubelet, such as 1.33; {more}  [default: the newest release known]"
-    how = {"callback": callback, "shell_complete": complete_versions, "section": "Node"}
-    return value(text, "--kubelet-version", metavar=metavar, **how)
+    text = f"Decide as this kubelet release, such as 1.33; {more}  [default: the newest known]"
+    return value(text, "--kubelet-version", metavar=metavar, callback=callback, shell_complete=complete_versions)
 
 
 kubelet_version: Final = _version("overrides `kubeletVersion` in the input.", "VERSION", _one_version)
@@ -371,17 +362,13 @@ kubelet_versions: Final = _version(
     "with several (1.36,1.37), compare their decisions.", "VERSION[,VERSION...]", _versions
 )
 config: Final = file(
-    "A KubeletConfiguration, or a file that contains one, such as /configz or kubelet flags.",
-    "--config",
-    "-c",
-    section="Node",
+    "A KubeletConfiguration, or a file that contains one, such as /configz or kubelet flags.", "--config", "-c"
 )
 kubelet_node: Final = file(
     "A kubelet's node with its pods: / for this machine, the root of a copy, or an archive of `alignup node collect`, "
     "must-gather or sosreport.",
     "--node",
     metavar="ROOT|ARCHIVE",
-    section="Node",
 )
 node: Final = file(
     "The root of a machine or of a copy, or an archive of `alignup node collect`.",
@@ -389,11 +376,8 @@ node: Final = file(
     metavar="ROOT|ARCHIVE",
     default="/",
     show_default="this machine",
-    section="Node",
 )
-kubelet_dir: Final = file(
-    "The kubelet's folder.  [default: var/lib/kubelet beneath the root]", metavar="DIR", section="Node"
-)
+kubelet_dir: Final = file("The kubelet's folder.  [default: var/lib/kubelet beneath the root]", metavar="DIR")
 
 
 # ---- pods, clusters and services
@@ -403,7 +387,6 @@ nodes_or_cluster: Final = file(
     "Read nodes from a file, not from a cluster: JSON lines, or NodeResourceTopology objects in YAML or JSON. Node "
     "objects among them tell the kubelets' releases.",
     *("--nodes", "-n"),
-    section="Cluster",
 )
 strategy: Final = word(
     "What makes a node better: fewer NUMA nodes used, more or less left free, CPU, memory and devices in balance, or "
@@ -411,29 +394,24 @@ strategy: Final = word(
     STRATEGIES,
     *("--strategy", "-s"),
     default="least-numa-nodes",
-    section="Rules",
 )
 asked_kubeconfig: Final = file(
-    "Ask this cluster.  [default: like kubectl, $KUBECONFIG or ~/.kube/config; in a pod, its service account]",
-    section="Cluster",
+    "Ask this cluster.  [default: like kubectl, $KUBECONFIG or ~/.kube/config; in a pod, its service account]"
 )
 resources: Final = file(
-    "ResourceSlices, DeviceClasses, ResourceClaims and ResourceClaimTemplates, as kubectl prints them. Allocated claims "
-    "hold their devices. Repeatable.",
+    "ResourceSlices, DeviceClasses, ResourceClaims and ResourceClaimTemplates, as kubectl prints them. Allocated "
+    "claims hold their devices. Repeatable.",
     *("--resources", "-r"),
     multiple=True,
-    section="Input",
 )
 require_dra_alignment: Final = flag(
-    "Refuse nodes where devices of claims would be far from the pod's CPUs and memory. By default they come last.",
-    section="Rules",
+    "Refuse nodes where devices of claims would be far from the pod's CPUs and memory. By default they come last."
 )
-kubeconfig: Final = file("How to reach the API server.  [default: the service account of this pod]", section="Cluster")
+kubeconfig: Final = file("How to reach the API server.  [default: the service account of this pod]")
 state: Final = value(
     "The file of leases.  [default: alignup/leases.json in $XDG_STATE_HOME or ~/.local/state]",
     type=PathType(dir_okay=False, readable=False),
     envvar="ALIGNUP_STATE",
-    section="Input",
 )
 
 
@@ -443,16 +421,13 @@ reading: Final = value(
     "Decide like released kubelets, or like the design documents where the two differ (docs/documents.md).",
     type=click.Choice(("kubelet", "documents")),
     default="kubelet",
-    section="Rules",
-    rare=True,
 )
-product: Final = flag("Show how hints were merged: the cross product, up to 200 rows.", section="Output")
+product: Final = flag("Show how hints were merged: the cross product, up to 200 rows.")
 
 
 class Logs(Gathered):
     """What a program that runs on logs to standard error, and how."""
 
-    section = "Output"
     log_level: str = word(
         "Log messages of this level and above; debug logs each pod.",
         LOG_LEVELS,
@@ -465,11 +440,9 @@ class Logs(Gathered):
 def json(each: str = "") -> Any:
     """Declare the option of output for programs; `each` says per what there is an object, where there are several."""
     return flag(
-        f"Print {f'a JSON object per {each}, one a line' if each else 'one JSON object'}, and nothing else.",
-        "--json",
-        section="Output",
+        f"Print {f'a JSON object per {each}, one a line' if each else 'one JSON object'}, and nothing else.", "--json"
     )
 
 
-svg: Final = file("Draw a picture as an SVG file (`-`: standard output).", "--svg", section="Output")
-html: Final = file("Write one self-contained HTML page (`-`: standard output).", "--html", section="Output")
+svg: Final = file("Draw an SVG picture (`-`: standard output).", "--svg")
+html: Final = file("Write an HTML page (`-`: standard output).", "--html")

@@ -162,7 +162,7 @@ def release(
     ),
     state: Path | None = options.state,
     force: bool = options.flag("Free the lease even if its process runs. The process is not stopped."),
-    as_json: bool = options.flag("Print each freed lease like `alignup ps --json`.", "--json", section="Output"),
+    as_json: bool = options.flag("Print each freed lease like `alignup ps --json`.", "--json"),
 ) -> int:
     """Free the leases with these names, which `alignup ps` shows.
 

@@ -37,26 +37,16 @@ def command(
     nodes: str | None = options.nodes_or_cluster,
     kubeconfig: str | None = options.asked_kubeconfig,
     strategy: str = options.strategy,
-    top: int = options.value(
-        "Show the best N nodes.", default=10, type=click.IntRange(min=0), metavar="N", section="Output"
-    ),
-    threads: int = options.value(
-        "Use N threads.", default=1, type=click.IntRange(min=1, max=256), metavar="N", section="Rules", rare=True
-    ),
-    exact: bool = options.flag(
-        "Try the admission on each node that totals alone cannot decide (JSON lines only).", section="Rules"
-    ),
+    top: int = options.value("Show the best N nodes.", default=10, type=click.IntRange(min=0)),
+    threads: int = options.value("Use N threads.", default=1, type=click.IntRange(min=1, max=256)),
+    exact: bool = options.flag("Try the admission on each node that totals alone cannot decide (JSON lines only)."),
     koordinator_profile: str | None = options.word(
         "Filter and score like Koordinator: `document` (its design) or `scheduler` (the released one).",
         ("document", "scheduler"),
-        section="Rules",
-        rare=True,
     ),
     version: KubeletVersion | None = options.kubelet_version,
     counts: bool = options.flag(
-        "Count how many replicas of the pod the nodes could take, at most 110 pods per node.",
-        "--replicas",
-        section="Output",
+        "Count how many replicas of the pod the nodes could take, at most 110 pods per node.", "--replicas"
     ),
     resources: tuple[str, ...] = options.resources,
     require_dra_alignment: bool = options.require_dra_alignment,

@@ -31,7 +31,7 @@ SHOWN_PROGRESS = 200
 def command(
     *,
     as_json: bool = options.json("scenario"),
-    with_hints: bool = options.flag("With --json: add the hints of each provider.", "--hints", section="Output"),
+    with_hints: bool = options.flag("With --json: add the hints of each provider.", "--hints"),
     fail_on_refusal: bool = options.flag("Exit with status 1 if a pod is refused or a kubelet would not start."),
     versions: tuple[KubeletVersion, ...] = options.kubelet_versions,
     compares: bool = options.flag(
@@ -40,8 +40,7 @@ def command(
         "--compare-versions",
     ),
     summary: bool = options.flag(
-        "Print a report, not the steps: admissions, refusals, alignment, and how full the NUMA nodes got.",
-        section="Output",
+        "Print a report, not the steps: admissions, refusals, alignment, and how full the NUMA nodes got."
     ),
     compare: str | None = options.value(
         "Replay everything under each of these policies, such as restricted/pod,none, and print the reports side by "

@@ -70,25 +70,16 @@ class RunCommand(options.HelpWithSections):
 )
 def command(
     *,
-    cpus: int = options.value(
-        "Whole CPUs; with --part: CPUs of each part.",
-        default=0,
-        type=click.IntRange(min=0),
-        metavar="N",
-        section="Request",
-    ),
-    memory: str = options.value(
-        "Memory, such as 8Gi.", default="0", show_default=False, metavar="SIZE", section="Request"
-    ),
+    cpus: int = options.value("Whole CPUs; with --part: CPUs of each part.", default=0, type=click.IntRange(min=0)),
+    memory: str = options.value("Memory, such as 8Gi.", default="0", show_default=False, metavar="SIZE"),
     devices: tuple[str, ...] = options.devices,
     policy: str = options.word(
-        "How strictly to align CPUs, memory and devices.", options.POLICIES, default=DEFAULT_POLICY, section="Request"
+        "How strictly to align CPUs, memory and devices.", options.POLICIES, default=DEFAULT_POLICY
     ),
     name: str = options.value("The name that `alignup ps` shows.", default="", metavar="NAME"),
     part: str | None = options.value(
         "A part of the machine, as `alignup split` cuts it. auto: the part of the launcher's local rank.",
         metavar="RANK/PARTS|auto",
-        section="Request",
         shell_complete=options.one_of("auto"),
     ),
     site: SiteSource = options.all_of(SiteSource),
@@ -100,18 +91,14 @@ def command(
         is_flag=False,
         flag_value=_FOR_EVER,
         metavar="[SECONDS]",
-        section="Request",
     ),
-    no_bind: bool = options.flag("Bind neither CPUs nor memory. Needed for any machine but this one.", rare=True),
+    no_bind: bool = options.flag("Bind neither CPUs nor memory. Needed for any machine but this one."),
     no_mounts: bool = options.flag(
-        "Leave the mounts and device files that device plugins ask for to the command, such as a container engine.",
-        rare=True,
+        "Leave the mounts and device files that device plugins ask for to the command, such as a container engine."
     ),
     json_fd: int | None = options.value(
         "Write the lease to file descriptor N as one line of JSON, like `alignup ps --json`.",
         type=click.IntRange(min=0),
-        metavar="N",
-        section="Output",
     ),
     words: tuple[str, ...] = options.argument("-- COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED),
 ) -> int:
@@ -237,7 +224,7 @@ def _tell(lease: LeaseRecord, descriptor: int) -> None:
     line = json.dumps(lease_dict(lease, "running"), separators=(",", ":"))
     with (
         system_errors("--json-fd cannot write to descriptor", descriptor),
-        open(descriptor, "w", encoding="utf-8", closefd=descriptor > STDERR) as file,  # noqa: PTH123  # no path
+        open(descriptor, "w", encoding="utf-8", closefd=descriptor > STDERR) as file,  # no path
     ):
         file.write(f"{line}\n")
 

@@ -30,29 +30,23 @@ def command(
         "Nodes: JSON lines (the keys of a scenario and a name), or NodeResourceTopology objects.",
         *("--nodes", "-n"),
         required=True,
-        section="Input",
     ),
     pods: str | None = options.file(
-        "The trace as JSON lines: a time with admit (and duration) or remove.", *("--pods", "-p"), section="Input"
+        "The trace as JSON lines: a time with admit (and duration) or remove.", *("--pods", "-p")
     ),
-    generate: int | None = options.value(
-        "Generate N arrivals in place of --pods.", type=click.IntRange(min=1), metavar="N", section="Input"
-    ),
+    generate: int | None = options.value("Generate N arrivals in place of --pods.", type=click.IntRange(min=1)),
     strategy: str | None = options.word(
         "What makes a node better; see `alignup rank`.  [default: least-numa-nodes; least-allocated with --blind]",
         options.STRATEGIES,
         *("--strategy", "-s"),
-        section="Rules",
     ),
-    blind: bool = options.flag("Let the scheduler see node totals only, like the default scheduler.", section="Rules"),
+    blind: bool = options.flag("Let the scheduler see node totals only, like the default scheduler."),
     seed: int = options.value(
-        "The seed for choosing between equal nodes and for --generate.", default=0, show_default=True, section="Rules"
+        "The seed for choosing between equal nodes and for --generate.", default=0, show_default=True
     ),
-    attempts: int = options.value(
-        "Try N nodes before a pod is given up.", default=1, type=click.IntRange(min=1), metavar="N", section="Rules"
-    ),
+    attempts: int = options.value("Try N nodes before a pod is given up.", default=1, type=click.IntRange(min=1)),
     rebalance: float | None = options.seconds(
-        "Let pods wait, evict others to make room at most once in SECONDS of the trace, and compare.", section="Rules"
+        "Let pods wait, evict others to make room at most once in SECONDS of the trace, and compare."
     ),
     version: KubeletVersion | None = options.kubelet_version,
     resources: tuple[str, ...] = options.resources,

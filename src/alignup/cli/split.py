@@ -22,16 +22,12 @@ def command(
     *,
     parts: int = options.argument("N", type=click.IntRange(min=1)),
     cpus_per_part: int = options.value(
-        "CPUs of each part.  [default: as many as there are]",
-        default=0,
-        type=click.IntRange(min=0),
-        metavar="N",
-        section="Request",
+        "CPUs of each part.  [default: as many as there are]", default=0, type=click.IntRange(min=0)
     ),
     devices: tuple[str, ...] = options.devices,
     site: SiteSource = options.all_of(SiteSource),
     as_json: bool = options.json("part"),
-    as_env: bool = options.flag("Print a line of environment variables per part.", "--env", section="Output"),
+    as_env: bool = options.flag("Print a line of environment variables per part.", "--env"),
 ) -> None:
     """Cut a machine into N equal, disjoint, aligned parts: CPUs, memory and devices for N ranks.
 

@@ -29,7 +29,6 @@ NOT_KNOWN: Final = (
 class Question(View):
     """Which pod is asked about, and how."""
 
-    section = "Cluster"
     pod: str = options.argument("[NAMESPACE/]POD")
     namespace: str | None = options.value(
         "The namespace of the pod.  [default: the context's namespace]", "--namespace", "-n", metavar="NAME"
@@ -38,7 +37,7 @@ class Question(View):
         "The context of the kubeconfig.  [default: its current context]", metavar="NAME"
     )
     kubeconfig: str | None = options.asked_kubeconfig
-    node_name: str | None = options.value("Explain the pod on this node in full.", metavar="NAME", section="Output")
+    node_name: str | None = options.value("Explain the pod on this node in full.", metavar="NAME")
     as_json: bool = options.json()
 
 
