@@ -152,7 +152,7 @@ def show_step(console: Console, step: Step, only: Sequence[str], *, product: boo
         console.print("requests nothing that is allocated by NUMA node")
     show_prose(console, f"rule: {step.rule}", "")
     if common := words.in_common(step):
-        show_prose(console, f"the offers have in common: {common}", "")
+        show_prose(console, f"NUMA nodes that every resource offers: {common}", "")
     if product and step.product is not None:
         show_product(console, step.product)
 

@@ -206,7 +206,7 @@ def container_text(name: str, container: Mapping[str, Any], *, whole: bool = Fal
 def difference_lines(label: str, texts: Mapping[KubeletVersion, str]) -> Iterator[str]:
     """Yield what releases say about one thing: one line if several agree on it, else one for each group that does."""
     if len(set(texts.values())) == 1 < len(texts):
-        yield terminal.safe(f"{label}: the same, {next(iter(texts.values()))}")
+        yield terminal.safe(f"{label}: {', '.join(map(str, texts))} agree: {next(iter(texts.values()))}")
         return
     yield terminal.safe(f"{label}:")
     for text in dict.fromkeys(texts.values()):

@@ -142,4 +142,4 @@ def _step_parts(step: Step) -> Iterator[Element]:
         yield paragraph("requests nothing that is allocated by NUMA node")
     yield paragraph(f"rule: {step.rule}")
     if common := words.in_common(step):
-        yield paragraph(f"the offers have in common: {common}")
+        yield paragraph(f"NUMA nodes that every resource offers: {common}")
