@@ -63,9 +63,9 @@ class Scheduler:
         return self.cluster.nodes[self.cluster.index(name)]
 
 
-async def main(nodes: str) -> None:
-    """Schedule the cluster that kubectl would use; a file has its nodes."""
-    cluster = Cluster.from_json_lines(Path(nodes).read_bytes(), nodes)
+async def main(nodes: bytes) -> None:
+    """Schedule the cluster that kubectl would use and that has these nodes."""
+    cluster = Cluster.from_json_lines(nodes)
     await config.load_kube_config()
     async with client.ApiClient() as api:
         await Scheduler(cluster, client.CoreV1Api(api)).run()
@@ -74,4 +74,4 @@ async def main(nodes: str) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("nodes", help="a file of nodes, as for `alignup rank`")
-    asyncio.run(main(parser.parse_args().nodes))
+    asyncio.run(main(Path(parser.parse_args().nodes).read_bytes()))

@@ -58,7 +58,8 @@ def command(
         alignup simulate --nodes nodes.jsonl --pods trace.jsonl --blind
 
     With --blind, the scheduler does not see NUMA nodes; compare how much the nodes then refuse. With --rebalance, pods
-    that find no node wait, and `alignup rebalance` makes room for them. The trace is also played without it.
+    that find no node wait, and `alignup rebalance` makes room for them. The trace is also played without it, and that
+    result is taken if it is better.
     """
     from alignup.cluster.cluster import Cluster
     from alignup.cluster.simulation import Simulation, read_trace, synthetic_trace
@@ -85,11 +86,19 @@ def command(
         without = play(simulate(Cluster.from_nodes(dict(zip(cluster.names, copies, strict=True))), waits=True))
     simulation = simulate(cluster, rebalance=rebalance)
     report = {"nodes": len(cluster), "strategy": simulation.strategy, "blind": blind, "seed": seed, **play(simulation)}
-    report |= {} if without is None else {"rebalance": rebalance, "without": without}
+    if without is not None and merit(report) < merit(without):
+        report = {**report, **without, "rebalance": rebalance, "discarded": {name: report[name] for name in without}}
+    elif without is not None:
+        report |= {"rebalance": rebalance, "without": without}
     if as_json:
         print_json(report)
     else:
         show(report)
+
+
+def merit(report: dict[str, Any]) -> tuple[int, float]:
+    """Return how good a report is, the higher the better: how many pods were placed, and how little they waited."""
+    return report["placed"], -report["waiting"]["mean"]
 
 
 def show(report: dict[str, Any]) -> None:
@@ -118,7 +127,9 @@ def show(report: dict[str, Any]) -> None:
     columns = (report["utilisation"], report["peak"], report["stranded"])
     rows = ((name, *(number_in(column[name]) for column in columns)) for name in report["utilisation"])
     print_whole(console, Table("resource", *numbers, numbers=numbers, rows=rows))
-    if "without" in report:
+    if "discarded" in report:
+        console.print("rebalancing would make it worse, so it was not done:")
+    if "rebalance" in report:
         headings = ("placed", "still wait", "waited on average", "at most", "evictions", "CPUs in use", "stranded")
         forms = {"pods": "d", "mean": ".1f", "longest": ".0f", "evictions": "d"}
         rows = (
@@ -128,6 +139,6 @@ def show(report: dict[str, Any]) -> None:
                 *(number_in(found["waiting"][key], form) for key, form in forms.items()),
                 *(number_in(found[key].get("cpu")) for key in ("utilisation", "stranded")),
             )
-            for words, found in (("without", report["without"]), ("with", report))
+            for words, found in (("without", report.get("without", report)), ("with", report.get("discarded", report)))
         )
         print_whole(console, Table("rebalancing (s)", *headings, numbers=headings, rows=rows))

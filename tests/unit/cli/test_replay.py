@@ -74,7 +74,7 @@ def test_every_documented_key(alignup, write) -> None:
     assert second["containers"]["c0"]["affinity"] == {"numaNodes": [0], "preferred": True}
     assert refused["admitted"] is False
     assert refused["reason"] == "TopologyAffinityError"
-    assert "NUMA node" in refused["message"]
+    assert "cpu is free: 3 asked, 0 free" in refused["message"]
     assert refused["containers"] == {}
     assert removed == {"admitted": True, "reason": "", "message": "", "sharedCpus": "0,2-3", "containers": {}}
 

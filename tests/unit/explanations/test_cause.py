@@ -25,7 +25,7 @@ def test_the_articles_conflict_in_one_plain_sentence() -> None:
 
     assert not explanation
     assert explanation.cause == (
-        f"{GPU} can only come from node 1, cpu only from node 0; single-numa-node needs one node for both"
+        f"{GPU} only fits on node 1, cpu only on node 0; single-numa-node needs both on one node"
     )
     assert (explanation.cause_kind, explanation.blamed) == ("conflict", (GPU, "cpu"))
     assert (explanation.reason, explanation.container) == ("TopologyAffinityError", "main")
@@ -45,12 +45,10 @@ def test_the_largest_amount_on_one_node_is_told() -> None:
         }
     )
     assert explain(node, wish("x", cpu="9")).cause == (
-        "cpu does not fit into one NUMA node: 9 asked, at most 8 free on one node; "
-        "single-numa-node needs one node for all"
+        "no NUMA node has 9 cpu free (at most 8); single-numa-node needs one node that has all of it"
     )
     assert explain(node, wish("x", cpu="1", memory="40Gi")).cause == (
-        "memory does not fit into one NUMA node: 40Gi asked, at most 32Gi free on one node; "
-        "single-numa-node needs one node for all"
+        "no NUMA node has 40Gi memory free (at most 32Gi); single-numa-node needs one node that has all of it"
     )
 
 
@@ -58,8 +56,8 @@ def test_several_causes_are_all_told() -> None:
     explanation = explain(article(), wish("x", cpu="6", **{GPU: "3"}))
 
     assert explanation.cause == (
-        f"not enough {GPU} is free: 3 asked, 2 free; besides, cpu does not fit into one NUMA node: "
-        "6 asked, at most 4 free on one node; single-numa-node needs one node for all"
+        f"not enough {GPU} is free: 3 asked, 2 free; besides, no NUMA node has 6 cpu free "
+        "(at most 4); single-numa-node needs one node that has all of it"
     )
     assert explanation.blamed == (GPU, "cpu")
     assert explanation.cause_kind == "too little"
@@ -75,6 +73,8 @@ def numbers_of(node: Node, explanation: Any, manifest_: dict[str, Any]) -> set[s
         numbers |= {part.asked or 0, part.free}
         for seen in filter(None, [part.offered]):
             numbers |= {count - 4 for count in (seen.preferred_count, seen.other_count) if count > 4}
+        for places in (part.places, [one for one in part.places if one.numa_nodes]):
+            numbers.add(sum(one.capacity for one in places))
         for numa_id in explanation.before.numa_node_ids:
             numbers.add(sum(one.free for one in part.places if numa_id in one.numa_nodes))
     if node.cpu is not None:

@@ -52,8 +52,7 @@ def test_a_weaker_policy_says_what_alignment_is_lost() -> None:
         {"topologyManagerPolicy": "best-effort"},
     ]
     assert found[0].text == (
-        "configure the kubelet with topologyManagerPolicy restricted: "
-        "it would run on NUMA nodes 0+1, which every resource prefers"
+        "configure the kubelet with topologyManagerPolicy restricted: it would run on NUMA nodes 0+1, fully aligned"
     )
 
 
