@@ -23,6 +23,11 @@ POLICIES: Final = "alignup.dev/policies"
 class Container(Record):
     """One container and its requests.
 
+    >>> resources = {"limits": {"cpu": "2", "memory": "1Gi"}}
+    >>> pod = read_pod({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "resources": resources}]}})
+    >>> pod.containers[0].exclusive_cpus, pod.containers[0].memory
+    (2, (('memory', 1073741824),))
+
     `requests` and `limits` map resource names to whole numbers: `cpu` in thousandths of a CPU, all else in
     units (bytes, devices). The last four fields are derived from them once, for the managers:
 
@@ -103,6 +108,10 @@ ANY_NODE = NodeConstraints()
 
 class Pod(Record):
     """A pod; `exclusive_cpus`, `memory` and `devices` are its effective request, as for a container.
+
+    >>> pod = read_pod({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+    >>> pod.namespaced_name, str(pod.qos)
+    ('default/p', 'BestEffort')
 
     Attributes:
         all_containers: init containers, then the others: the order in which they are admitted. Filled in if not given.

@@ -7,7 +7,12 @@ from enum import StrEnum
 
 
 class QOSClass(StrEnum):
-    """The quality of service class that Kubernetes derives from requests and limits."""
+    """The quality of service class that Kubernetes derives from requests and limits.
+
+    >>> pod = read_pod({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+    >>> pod.qos is QOSClass.BEST_EFFORT
+    True
+    """
 
     GUARANTEED = "Guaranteed"
     BURSTABLE = "Burstable"

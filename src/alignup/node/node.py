@@ -46,6 +46,13 @@ if TYPE_CHECKING:
 class Node:
     """A machine that admits pods as a kubelet with this configuration would.
 
+    >>> node = Node(read_machine("xeon-2s"), {"topologyManagerPolicy": "restricted", "cpuManagerPolicy": "static"})
+    >>> limits = {"cpu": "4", "memory": "1Gi"}
+    >>> pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]}}
+    >>> admission = node.admit(pod)
+    >>> str(admission.containers["c"].cpus)
+    '0-1,64-65'
+
     Args:
         machine: the machine; a mapping is decoded as by `Machine.from_dict`.
         config: the kubelet's configuration, or a mapping of its fields; None: the kubelet's defaults.

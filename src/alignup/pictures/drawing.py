@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 
 class Drawing(Record):
-    """A picture or a page: a notebook shows it, `save` writes it."""
+    """A picture or a page: a notebook shows it, `save` writes it.
+
+    >>> draw(read_machine("xeon-2s")).save("machine.svg")  # doctest: +SKIP
+    """
 
     subject: Machine | Node | Admission | Explanation
 
