@@ -177,7 +177,7 @@ def cause(refusal: Refusal, numa_node_ids: Sequence[int] | None, amounts: Mappin
     ]
     if kind == "spread":
         needs = "; ".join(f"{one.resource} can now come only from {other_sets(one)}{_accounted(one)}" for one in views)
-        return f"{needs}; on an empty machine fewer NUMA nodes would do, and {refusal.policy} admits no more than these"
+        return f"{needs}; {refusal.policy} admits no more NUMA nodes than an empty machine would need"
     if kind == "conflict":
         return _conflict(views, refusal.policy, tells=amounts is None)
     lacking = {name: (one.asked, one.on_one_node) for name, one in known if one.on_one_node < one.asked}
