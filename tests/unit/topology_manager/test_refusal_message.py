@@ -46,7 +46,8 @@ def refusal_of(policy: str, *providers: Any, numa_nodes: int = 2, scope: str = "
         pytest.param(
             "restricted",
             [{"cpu": [hint(False, 0, 1)]}, {"nic": [hint(True, 1)]}],
-            "cpu can now come only from nodes 0+8; restricted admits no more NUMA nodes than an empty machine would need",
+            "cpu can now come only from nodes 0+8; restricted admits no more NUMA nodes than an empty machine would "
+            "need",
             id="fragmented",
         ),
         pytest.param(
