@@ -61,6 +61,9 @@ class Node:
         providers: further hint providers, asked after the built-in ones.
         observer: told about every admission.
         wrap: called with each built-in provider; returns the provider to use in its place.
+        labels: of the Node object; Koordinator's `node.koordinator.sh/numa-topology-policy` replaces the policy.
+        single_numa_node_exclusive: Koordinator's default for pods that name a policy and no exclusivity: `Required` or
+            `Preferred`.
         keep_refused_bindings: keep the memory binding that a refused pod can leave behind, as the kubelet does.
         reading: `kubelet`, or `documents`: decide as the design documents are written where kubelets have gone on since
             (`docs/documents.md`); None: that of the configuration.
