@@ -324,7 +324,8 @@ def rebalance(
 
     async def work(api: Api) -> bool:
         if continuous:
-            forever = rebalance_for_ever(api, per_hour=per_hour, interval=interval, patience=patience, say=click.echo)
+            say: Callable[[str], None] = (lambda line: print_json({"message": line})) if as_json else click.echo
+            forever = rebalance_for_ever(api, per_hour=per_hour, interval=interval, patience=patience, say=say)
             await run_until_told(forever)
             return True
         plan = await plan_cluster(api)

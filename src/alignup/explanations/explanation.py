@@ -152,7 +152,7 @@ class Suggestion(Record):
     >>> limits = {"cpu": "200", "memory": "1Gi"}
     >>> pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]}}
     >>> explain(node, pod).suggestions[0].text
-    '...'
+    'ask for 128 cpu instead of 200'
 
     Attributes:
         kind: `request`, `pod`, `kubelet`, `plugin` or `remove`.
