@@ -189,7 +189,7 @@ def say_what_is_ignored(loaded: LoadedNode, pods: Sequence[Pod], source: NodeSou
     from alignup.kubernetes.pod import POLICIES
 
     if source.kubelet_node and loaded.node.whole_verdict and pods and loaded.node.node_object is None:
-        complain("no Node object (node.json): the node's labels and taints are not known, and not checked")
+        complain("no Node object (node.json): the node's labels and taints are unknown, and were not checked")
     asked = {resource for pod in pods for one in pod.all_containers for resource, count in one.devices if count}
     for resource in sorted(asked.difference(loaded.node.pools)):
         complain(f"{resource} is not on this machine; ignored, as a kubelet does{meant_words(resource, loaded)}")
@@ -208,7 +208,7 @@ def meant_words(resource: str, loaded: LoadedNode) -> str:
     known = {one.rpartition("/")[2]: one for one in loaded.node.pools}
     for _, near in unknown_keys([resource.rpartition("/")[2]], known):
         if near:
-            return f"; is {known[near]} meant?"
+            return f"; did you mean {known[near]}?"
     return ""
 
 

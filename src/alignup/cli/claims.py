@@ -132,7 +132,7 @@ def _claims(asked: Resources, known: Resources) -> tuple[Claim, ...]:
     from alignup.claims.read import claims_of_pod
 
     if len(asked.pods) > 1:
-        raise InputError(f"the claims of one pod are asked for, and {len(asked.pods)} pods are given")
+        raise InputError(f"expected one pod, got {len(asked.pods)}")
     return claims_of_pod(asked.pods[0], known) if asked.pods else (*asked.claims, *asked.templates)
 
 

@@ -490,9 +490,9 @@ def load_kubelet_node(root: str, source: NodeSource, version: KubeletVersion | N
     from alignup.node.restart import check_start
 
     if source.reading != "kubelet":
-        raise click.UsageError("--node is a kubelet's, which --reading documents does not go with")
+        raise click.UsageError("--reading documents cannot be used with --node: that node decides like its kubelet")
     if source.selectors or source.near_cpus:
-        raise click.UsageError("--node tells the devices; --device-resource and --near-cpus do not go with it")
+        raise click.UsageError("--device-resource and --near-cpus cannot be used with --node, which has the devices")
     files = open_node(root, None, source.node_name)
     collected = None if source.resources else files.read(CLAIMS)
     claims = None if collected is None else read_claims({files.place(CLAIMS): collected})

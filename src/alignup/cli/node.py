@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 
 # The parts that are worth having, where they are in an archive, and what it costs where one is missing.
 _WORTH = {
-    "sys": ("sys/", "the machine is not known elsewhere without --machine"),
-    "configuration": ("var/lib/kubelet/config.yaml", "the topology policy is not known"),
-    "CPUs": ("var/lib/kubelet/cpu_manager_state", "nobody holds CPUs"),
-    "memory": ("var/lib/kubelet/memory_manager_state", "nobody holds memory"),
-    "devices": ("var/lib/kubelet/device-plugins/kubelet_internal_checkpoint", "nobody holds devices"),
-    "PodResources": ("podresources/allocatable.json", "the NUMA nodes of free devices are not known"),
-    "pods": ("pods.json", "pods are known by what they hold only; --pods or --kubeconfig gives them"),
+    "sys": ("sys/", "elsewhere, --machine must name the machine"),
+    "configuration": ("var/lib/kubelet/config.yaml", "the topology policy is unknown"),
+    "CPUs": ("var/lib/kubelet/cpu_manager_state", "all CPUs count as free"),
+    "memory": ("var/lib/kubelet/memory_manager_state", "all memory counts as free"),
+    "devices": ("var/lib/kubelet/device-plugins/kubelet_internal_checkpoint", "all devices count as free"),
+    "PodResources": ("podresources/allocatable.json", "the NUMA nodes of free devices are unknown"),
+    "pods": ("pods.json", "only what pods hold is known; add --pods or --kubeconfig"),
 }
 
 

@@ -375,7 +375,7 @@ def test_a_resource_that_is_probably_meant_is_named(alignup, write) -> None:
         "p.json", {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]}}
     )
     err = alignup("admit", "-m", "align-up-article", pod).err
-    assert "nvidia.com/gpus is not on this machine; ignored, as a kubelet does; is nvidia.com/gpu meant?\n" in err
+    assert "nvidia.com/gpus is not on this machine; ignored, as a kubelet does; did you mean nvidia.com/gpu?\n" in err
     assert "example.com/rdma is not on this machine; ignored, as a kubelet does\n" in err
 
 

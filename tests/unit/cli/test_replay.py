@@ -168,7 +168,7 @@ def test_what_is_passed_over_is_said_once(alignup, write) -> None:
 
     assert ended.status == 0
     assert len(ended.lines) == 2
-    assert ended.err == "alignup: the key 'kublet' of a node is unknown and ignored; 'kubelet' is meant\n"
+    assert ended.err == "alignup: the key 'kublet' of a node is unknown and ignored; did you mean 'kubelet'?\n"
 
 
 def test_a_flood_of_warnings_ends(alignup, write) -> None:
