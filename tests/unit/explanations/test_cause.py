@@ -12,7 +12,7 @@ from alignup import explain, read_pod
 from alignup.explanations.cause import without_requests
 from alignup.node import Node
 from alignup.node.holdings import holdings_of
-from explaining import GPU, article, in_conflict, refusals, wish
+from explaining import GPU, article, gpu_pod, in_conflict, node_of, refusals, wish
 from machines import machine_of
 from vectors import vectors
 
@@ -139,3 +139,24 @@ def test_without_its_cause_the_verdict_is_another() -> None:
 @pytest.mark.parametrize("name", ["admission", "wide"])
 def test_without_their_causes_all_verdicts_are_others(name: str) -> None:
     assert sum(check_causes(case) for case in vectors(name) if "configError" not in case) > 50
+
+
+def test_no_cause_lists_places_that_have_nothing() -> None:
+    """Nor says twice how little is free: what is free, and where, of places that have some."""
+    for story, wanted, explanation in refusals(seed=9, count=60):
+        for sentence in (explanation.cause, story.now().try_admit(read_pod(wanted)).message):
+            assert not re.search(r"\b0 (of \d+ )?(on|without) |free near|: 0\b", sentence), sentence
+
+
+def test_cpus_that_must_be_reused_come_first() -> None:
+    """They are why the others are of no use."""
+    node = node_of(2, 2, topologyManagerPolicy="restricted", memoryManagerPolicy="None", reservedMemory=None)
+    assert node.admit(gpu_pod("filler", cpu="3"))
+    pod = gpu_pod("app", cpu="2")
+    pod["spec"]["initContainers"] = [{"name": "i", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}]
+    cause = explain(node, pod).cause
+    assert re.match(
+        r"container 'main': it must reuse CPU \d of init container 'i' on NUMA node 0, so cpu can now come only from "
+        r"nodes 0\+1 \(2 asked, \d free, all on NUMA node 1\); restricted admits no more",
+        cause,
+    ), cause

@@ -62,3 +62,14 @@ def test_policy_none_is_told_of_a_policy_that_aligns() -> None:
     [one] = by_kind(node, gpu_pod("x", cpu="4"))["kubelet"]
 
     assert one.attempt["kubelet"]["topologyManagerPolicy"] == "best-effort"
+
+
+def test_a_container_is_split_where_nothing_else_helps() -> None:
+    """It comes after everything else that was found."""
+    splits = 0
+    for _, _, explanation in refusals(seed=4, count=60):
+        texts = [one.text for one in explanation.suggestions]
+        first = next((place for place, text in enumerate(texts) if text.startswith("split ")), None)
+        splits += first is not None
+        assert first is None or all(text.startswith("split ") for text in texts[first:]), texts
+    assert splits
