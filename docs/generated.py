@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from enum import Enum
 from html import escape
 from importlib import import_module
-from inspect import cleandoc
+from inspect import signature
 from math import log10
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 import click
 import griffe
 
+from alignup.cli.options import SECTIONS, help_paragraphs, section_of
 from alignup.cli.program import program
+from alignup.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,10 +88,15 @@ def described(command: click.Command, context: click.Context) -> Iterator[str]:
     """Yield the lines of a command and of those below it: what its `--help` says, as Markdown."""
     if context.parent is not None:
         yield from (f"## {context.command_path}\n", f"    {context.command_path} {usage(command, context)}\n")
-        yield escaped(cleandoc(command.help or "")) + "\n"
+        summary, examples, *description = help_paragraphs(command)
+        yield from (f"{one}\n" for one in (escaped(summary), examples, *map(escaped, description)))
+        options = [one for one in command.params if isinstance(one, click.Option)]
         yield from ("| option | |", "|---|---|")
-        records = (one.get_help_record(context) for one in command.get_params(context))
-        yield from (f"| `{words}` | {cell(text)} |" for words, text in filter(None, records))
+        for section in SECTIONS:
+            records = [one.get_help_record(context) for one in options if section_of(one) == section]
+            if records:
+                yield f"| **{section}** | |"
+            yield from (f"| `{words}` | {cell(text)} |" for words, text in filter(None, records))
         yield f"\n{command.epilog or ''}\n"
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
@@ -112,8 +120,37 @@ def escaped(text: str) -> str:
     return re.sub(r"(`[^`]*`)|[<*_]", lambda found: found[1] or f"&#{ord(found[0])};", text)
 
 
+def default_of(field: Any, default: object) -> str:
+    """Return the default of a record's field as its class writes it."""
+    if callable(field.default_factory):
+        return repr(field.default_factory())
+    if isinstance(default, Record):
+        return f"{type(default).__name__}()"
+    return f"{type(default).__name__}.{default.name}" if isinstance(default, Enum) else repr(default)
+
+
 class CompiledDocstrings(griffe.Extension):
-    """Gives what stubs describe the docstrings that the compiled modules have."""
+    """Gives what stubs describe the docstrings of the compiled modules, and records the constructors that they have."""
+
+    def on_class_members(self, *, cls: griffe.Class, **_: Any) -> None:
+        """Add the constructor of a record, which is made of its fields."""
+        if "__init__" in cls.members or not any("Record" in str(base) for base in cls.bases):
+            return
+        found = getattr(import_module(cls.module.path), cls.name, None)
+        fields = getattr(found, "__record_fields__", {})
+        if not fields:
+            return
+        parameters = [
+            griffe.Parameter(
+                name,
+                annotation=str(one.annotation),
+                kind=griffe.ParameterKind.positional_or_keyword,
+                default=None if one.default is one.empty else default_of(fields[name], one.default),
+            )
+            for name, one in signature(found).parameters.items()
+        ]
+        made = griffe.Function("__init__", parameters=griffe.Parameters(griffe.Parameter("self"), *parameters))
+        cls.set_member("__init__", made)
 
     def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:
         """Add the docstring, without the signature that Cython puts before it."""

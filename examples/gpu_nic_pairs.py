@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 """A device plugin's preference: GPUs and NICs behind one PCIe switch go together.
 
-NUMA nodes are too coarse where each of them has several switches: any free NIC of the node would do for the kubelet. A
-plugin may say which devices it prefers (GetPreferredAllocation); this one is the plugin of both resources, and gives
-the second of them what lies behind the switches of the first.
+    gpu_nic_pairs.py
+
+NUMA nodes are too coarse if a node has several switches: the kubelet takes any free NIC of the node. A plugin may say
+which devices it prefers (GetPreferredAllocation). This one serves both resources, and gives the second resource what
+lies behind the switches of the first. Two pods are admitted without it and with it.
 """
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Mapping, Sequence
 
 from alignup import Node, read_machine
@@ -71,6 +74,7 @@ def placed(node: Node) -> list[tuple[str, str]]:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     for words, pairs in (("without", None), ("with", Pairs(SWITCHES))):
         pods = placed(make_node(pairs))
         paired = sum(SWITCHES[gpu] == SWITCHES[nic] for gpu, nic in pods)

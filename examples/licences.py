@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
-"""A hint provider of its own: licences of a simulator, of which some are tied to a card in one NUMA node.
+"""A hint provider of your own: licences of a simulator, some of them tied to a card in one NUMA node.
 
-A node asks it beside its own managers; pods request licences as they request devices. What is refused names it too.
+    licences.py
+
+A node asks it as it asks its own managers. Pods request licences like devices, and a refusal names them. Three pods are
+admitted on the catalog machine `xeon-2s` until there are too few licences.
 """
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import dataclass, field
 
 from alignup import AllocationError, BitMask, Container, Node, Pod, TopologyHint, read_machine
@@ -74,6 +78,7 @@ def pod(name: str, cpus: int, licences: int) -> dict:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     kubelet = {"topologyManagerPolicy": "single-numa-node", "cpuManagerPolicy": "static"}
     node = Node(read_machine("xeon-2s"), kubelet, providers=[Licences([1, 3])])
     for name, licences in (("first", 2), ("second", 1), ("third", 2)):

@@ -1,15 +1,14 @@
 """A scheduler for pods whose schedulerName is `aligned`: binds each to the node where it is aligned best.
 
-    scheduler.py nodes.jsonl [kubeconfig]        needs the extra `cluster`
+    scheduler.py nodes.jsonl        needs the extra `cluster`; try it on `alignup fleet --nodes nodes.jsonl`
 
-It admits a pod on its own copy of the node before it binds it, so its next decision counts it; a pod that no node takes
-waits until another one ends. Try it on `alignup fleet --nodes nodes.jsonl`.
+It admits a pod on its copy of the node before it binds it. A pod that no node takes waits until another one ends.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
-import sys
 from pathlib import Path
 
 from kubernetes_asyncio import client, config, watch
@@ -42,10 +41,8 @@ class Scheduler:
 
     async def place(self, found: dict) -> None:
         """Bind a pod to the best node that admits it, or let it wait."""
-        pod = read_pod(found)
-        bound = found["spec"].get("nodeName")
-        best = self.cluster.evaluate(pod).best(1)
-        name = bound or (self.cluster.names[best[0]] if len(best) else "")
+        pod, bound = read_pod(found), found["spec"].get("nodeName")
+        name = bound or next((self.cluster.names[one] for one in self.cluster.evaluate(pod).best(1)), "")
         if not name or not self.node(name).admit(pod):
             self.waiting[pod.uid] = found
             return
@@ -66,12 +63,15 @@ class Scheduler:
         return self.cluster.nodes[self.cluster.index(name)]
 
 
-async def main(cluster: Cluster, kubeconfig: str | None = None) -> None:
-    """Schedule the cluster of a kubeconfig."""
-    await config.load_kube_config(kubeconfig)
+async def main(nodes: bytes) -> None:
+    """Schedule the cluster that kubectl would use and that has these nodes."""
+    cluster = Cluster.from_json_lines(nodes)
+    await config.load_kube_config()
     async with client.ApiClient() as api:
         await Scheduler(cluster, client.CoreV1Api(api)).run()
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Cluster.from_json_lines(Path(sys.argv[1]).read_bytes()), *sys.argv[2:]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("nodes", help="a file of nodes, as for `alignup rank`")
+    asyncio.run(main(Path(parser.parse_args().nodes).read_bytes()))

@@ -63,6 +63,27 @@ document.body.appendChild(told);
 """Chooses each step of a timeline, and tells what is seen then."""
 
 
+FIT = """
+<script>
+const cut = [...document.querySelectorAll(".scrolling")].filter(one => one.scrollWidth > one.clientWidth + 1);
+const broken = [];
+for (const one of document.querySelectorAll("h1, h2, h3, th")) {
+  const words = one.textContent.split(/\\s+/).filter(Boolean).length;
+  const range = document.createRange();
+  range.selectNodeContents(one);
+  const lines = new Set([...range.getClientRects()].map(r => Math.round(r.top))).size;
+  if (lines > words) broken.push(one.textContent);
+}
+const told = document.createElement("pre");
+told.id = "measured";
+told.textContent = JSON.stringify({cut: cut.map(one => one.textContent.slice(0, 60)), broken,
+  page: document.documentElement.scrollWidth - document.documentElement.clientWidth});
+document.body.appendChild(told);
+</script>
+"""
+"""Tells which tables and pictures are wider than the page, and which headings have more lines than words."""
+
+
 def browser() -> str:
     """Return the program; skip the test where there is none."""
     found = next(filter(None, map(shutil.which, NAMES)), None)
@@ -82,9 +103,10 @@ def run(page: Path, *options: str) -> str:
     return done.stdout
 
 
-def measured(page: Path) -> Any:
-    """Return what a browser finds in a page that ends in `MEASURE` or `STEP`."""
-    seen = re.search(r'<pre id="measured">(.*?)</pre>', run(page, "--dump-dom", "--window-size=1600,1200"), re.DOTALL)
+def measured(page: Path, width: int = 1600) -> Any:
+    """Return what a browser finds in a page that ends in `MEASURE`, `STEP` or `FIT`."""
+    text = run(page, "--dump-dom", f"--window-size={width},1200")
+    seen = re.search(r'<pre id="measured">(.*?)</pre>', text, re.DOTALL)
     assert seen
     return json.loads(unescape(seen[1]))
 

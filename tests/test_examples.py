@@ -54,6 +54,19 @@ def pod(name: str, cpus: int, **spec: str) -> dict:
     }
 
 
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def test_an_example_says_how_to_call_it(path) -> None:
+    """With --help, and without the words that it needs; the page of the examples says it, too."""
+    told = printed(path, "--help")
+    page = (EXAMPLES.parent / "docs/reference/examples.md").read_text("utf-8")
+    assert told.startswith(f"usage: {path.name} ")
+    assert f"    {path.name}" in told
+    assert f"examples/{path.name}" in page
+    if " ...]" in told.partition("\n\n")[0] or "nodes" in told.partition("\n\n")[0]:
+        done = subprocess.run([sys.executable, path], capture_output=True, text=True, check=False)  # noqa: S603  # ours
+        assert (done.returncode, done.stderr.startswith("usage: ")) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("launcher", "rank", "size"),
     [

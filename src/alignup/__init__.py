@@ -4,7 +4,8 @@ Public names are imported on first use, so that `import alignup` is fast:
 
     BitMask, TopologyHint, HintList         sets of NUMA nodes, and hints over them
     Merger                                  the merge alone, of one group of hint lists or of many at once
-    make_policy, TopologyManager            the Topology Manager itself, for providers of your own
+    make_policy, TopologyManager            the Topology Manager itself
+    HintProvider, Observer                  protocols: a provider of your own, and what is told about every admission
     Machine, Pod, KubeletConfig, Node       a machine, a pod, a configuration, and the node they make
     read_machine, read_pod, read_kubelet_node   these read them: from this machine, files, manifests, a kubelet
     Admission, ContainerAllocation          the result of admitting a pod, and the allocation of a container
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from alignup.topology_manager.hints import BitMask as BitMask
     from alignup.topology_manager.hints import HintList as HintList
     from alignup.topology_manager.hints import TopologyHint as TopologyHint
+    from alignup.topology_manager.manager import Observer as Observer
     from alignup.topology_manager.manager import TopologyManager as TopologyManager
     from alignup.topology_manager.policy import Merger as Merger
     from alignup.topology_manager.policy import Policy as Policy
@@ -101,7 +103,7 @@ _HOMES = {
         "pictures.drawing": ("Drawing", "draw"),
         "topology_manager.admission": ("Admission", "ContainerAllocation", "MemoryBlock"),
         "topology_manager.hints": ("BitMask", "HintList", "TopologyHint"),
-        "topology_manager.manager": ("TopologyManager",),
+        "topology_manager.manager": ("Observer", "TopologyManager"),
         "topology_manager.policy": ("Merger", "Policy", "make_policy"),
         "topology_manager.provider": ("HintProvider", "ResourceHints"),
     }.items()

@@ -33,14 +33,29 @@ def one_line(text: str) -> str:
 
 
 class AlignupError(Exception):
-    """The base of all errors of this package. A message is one line: what cannot be printed is escaped in it."""
+    """The base of all errors of this package. A message is one line: what cannot be printed is escaped in it.
+
+    >>> try:
+    ...     read_machine("epyc")
+    ... except AlignupError as error:
+    ...     print(error)
+    unknown machine 'epyc': ... did you mean epyc-2s-nps4?
+    """
 
     def __init__(self, *arguments: object) -> None:
         super().__init__(*(one_line(one) if isinstance(one, str) else one for one in arguments))
 
 
 class AlignupWarning(UserWarning):
-    """Issued when something that was given is ignored, so that the answer is about less than was asked."""
+    """Issued when something that was given is ignored, so that the answer is about less than was asked.
+
+    >>> import warnings
+    >>> with warnings.catch_warnings(record=True) as found:
+    ...     warnings.simplefilter("always")
+    ...     _ = KubeletConfig.from_dict({"topologyManagerPolcy": "restricted"})
+    >>> found[0].category.__name__
+    'AlignupWarning'
+    """
 
 
 def warn(sentence: str) -> None:
@@ -128,11 +143,22 @@ def system_errors(what: str, place: object, *more: type[Exception]) -> Iterator[
 
 
 class ConfigError(InputError):
-    """Raised when a configuration is well-formed but a kubelet would refuse to start with it."""
+    """Raised when a configuration is well-formed but a kubelet would refuse to start with it.
+
+    >>> try:
+    ...     KubeletConfig.from_dict({"topologyManagerPolicy": "strict"})
+    ... except ConfigError as error:
+    ...     print(type(error).__name__)
+    ConfigError
+    """
 
 
 class AllocationError(AlignupError, RuntimeError):
     """Raised by a provider's `allocate` when it cannot meet the request.
+
+    >>> error = AllocationError("2 licences asked, 1 free", resources=("example.com/licence",))
+    >>> error.reason, error.resources
+    ('UnexpectedAdmissionError', ('example.com/licence',))
 
     `reason` is the reason in the pod's status (`UnexpectedAdmissionError`, `SMTAlignmentError`), `detail` a sentence
     about the cause, and `resources` those of which too little is left, as far as the provider tells.
@@ -148,11 +174,26 @@ class AllocationError(AlignupError, RuntimeError):
 
 
 class PodExistsError(AlignupError, ValueError):
-    """Raised when a pod is admitted although a pod of its uid is admitted already."""
+    """Raised when a pod is admitted although a pod of its uid is admitted already.
+
+    >>> node, pod = Node(read_machine("xeon-2s")), {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c"}]}}
+    >>> try:
+    ...     node.admit(pod), node.admit(pod)
+    ... except PodExistsError as error:
+    ...     print(type(error).__name__)
+    PodExistsError
+    """
 
 
 class UnknownPodError(AlignupError, KeyError):
-    """Raised when a pod that is not admitted is removed or looked up."""
+    """Raised when a pod that is not admitted is removed or looked up.
+
+    >>> try:
+    ...     Node(read_machine("xeon-2s")).remove("nobody")
+    ... except UnknownPodError as error:
+    ...     print(type(error).__name__)
+    UnknownPodError
+    """
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""

@@ -36,21 +36,25 @@ def command(
     *,
     source: NodeSource = options.all_of(NodeSource),
     versions: tuple[KubeletVersion, ...] = options.kubelet_versions,
-    with_hints: bool = options.flag("Show what each provider offered, too.", "--hints"),
+    with_hints: bool = options.flag("Show the hints of each provider, too.", "--hints"),
     resizes: bool = options.flag(
-        "Ask whether the kubelet of --node would resize pods in place: give pods of that node, with the resources "
-        "that are wanted. Exit status 1 if one is not allocated.",
+        "Ask whether the kubelet of --node would resize pods in place. The files hold pods of that node with their new "
+        "resources. Exit status 1 if a resize is not allocated.",
         "--resize",
     ),
-    as_json: bool = options.json("a pod, or a version"),
+    as_json: bool = options.json("pod (or release)"),
     pods: tuple[str, ...] = options.files("[POD.yaml]..."),
 ) -> int:
-    """Admit pods on a machine, one after the other, or say why not.
+    """Admit pods on a machine, one after the other, or say why they are refused.
 
-    Manifests are whatever `kubectl apply -f` or `helm template` takes: Pods, Lists as `kubectl get pods -o yaml` prints
-    them, Deployments, Jobs and all other objects with a template of a pod. Objects without one are ignored, and so are
-    pods that have ended. With --node, pods that are on the node already are told apart. Without a manifest, the example
-    pods of a catalog machine are admitted. `-` reads standard input.
+        alignup admit --machine xeon-2s --config kubelet.yaml pod.yaml
+        alignup admit --node node1.tar.xz pod.yaml
+
+    Manifests are what `kubectl apply -f` takes: Pods, Lists of them, Deployments, Jobs and other objects with a pod
+    template. `-` reads standard input. Without a manifest, the example pods of a catalog machine are admitted.
+
+    Objects without a pod template and pods that have ended are ignored. With --node, pods that are already on the node
+    are listed separately.
     """
     if resizes:
         if with_hints or len(versions) > 1:
@@ -184,7 +188,7 @@ def say_what_is_ignored(loaded: LoadedNode, pods: Sequence[Pod], source: NodeSou
     from alignup.kubernetes.pod import POLICIES
 
     if source.kubelet_node and loaded.node.whole_verdict and pods and loaded.node.node_object is None:
-        complain("no Node object (node.json): the node's labels and taints are not known, and not checked")
+        complain("no Node object (node.json): the node's labels and taints are unknown, and were not checked")
     asked = {resource for pod in pods for one in pod.all_containers for resource, count in one.devices if count}
     for resource in sorted(asked.difference(loaded.node.pools)):
         complain(f"{resource} is not on this machine; ignored, as a kubelet does{meant_words(resource, loaded)}")
@@ -203,7 +207,7 @@ def meant_words(resource: str, loaded: LoadedNode) -> str:
     known = {one.rpartition("/")[2]: one for one in loaded.node.pools}
     for _, near in unknown_keys([resource.rpartition("/")[2]], known):
         if near:
-            return f"; is {known[near]} meant?"
+            return f"; did you mean {known[near]}?"
     return ""
 
 

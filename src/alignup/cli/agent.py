@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
@@ -32,34 +33,35 @@ class Serving(options.Gathered):
     """How the agent is to run."""
 
     socket: Path | None = options.path(
-        "Where commands ask for leases. [default: alignup/agent.sock in /run, or in $XDG_RUNTIME_DIR]"
+        "The socket where commands ask for leases.  [default: alignup/agent.sock in /run or $XDG_RUNTIME_DIR]"
     )
-    group: str = options.value("The group whose members may ask.", default="", metavar="GROUP")
+    group: str = options.value("The group whose members may ask for leases.", default="", metavar="GROUP")
     device_plugins: Path | None = options.path(
-        "The folder where device plugins register, such as /var/lib/kubelet/device-plugins where no kubelet runs. "
+        "The folder where device plugins register, such as /var/lib/kubelet/device-plugins if no kubelet runs.  "
         "[default: device-plugins beside the socket]",
         metavar="DIR",
     )
     no_device_plugins: bool = options.flag("Serve no device plugins.")
     podresources: Path | None = options.path("Serve PodResources (v1) on this socket.", metavar="PATH")
     metrics: str = options.value(
-        "Serve metrics for Prometheus; a port alone is on loopback.", default="", metavar="[ADDRESS:]PORT|PATH"
+        "Serve metrics for Prometheus; with a port alone, on loopback.", default="", metavar="[ADDRESS:]PORT|PATH"
     )
     limits: tuple[str, ...] = options.value(
-        "The most that each user but root may hold: cpus, memory, leases, waiting, or a resource of devices.",
+        "The most that each user except root may hold. WHAT is cpus, memory, leases, waiting or a device resource. "
+        "Repeatable.",
         "--limit",
         multiple=True,
         metavar="WHAT=N",
     )
     no_fsync: bool = options.flag(
-        "Do not fsync the journal: leases survive the end of the agent, but not a crash of the machine."
+        "Do not fsync the journal. Leases then survive the end of the agent, but not a crash of the machine."
     )
     cgroup: Path | None = options.path(
-        "Put each command into a cgroup (v2) of its own below this one. [default: below the command's current cgroup, "
-        "where the agent may]",
+        "Put each command into its own cgroup (v2) below this one.  [default: below the command's current cgroup, if "
+        "the agent may]",
         metavar="DIR",
     )
-    no_cgroups: bool = options.flag("Put commands into no cgroups.")
+    no_cgroups: bool = options.flag("Do not put commands into cgroups.")
 
     def options(self, version: KubeletVersion | None) -> AgentOptions:
         """Return the same, checked.
@@ -99,17 +101,20 @@ def command(
     logs: options.Logs = options.all_of(options.Logs),
     hand_back: bool = options.flag("Put the leases back into their file, and end."),
     repair: bool = options.flag(
-        "Show what is known of the leases of a damaged journal, and what would be done about it, and end."
+        "Show which leases of a damaged journal are known and what a repair would do, and end."
     ),
-    yes: bool = options.flag("With --repair: do it."),
+    yes: bool = options.flag("With --repair: do the repair."),
+    as_json: bool = options.flag("With --repair or --hand-back: print one JSON object, and nothing else.", "--json"),
     site: SiteSource = options.all_of(SiteSource),
     version: KubeletVersion | None = options.kubelet_version,
     state: Path | None = options.state,
 ) -> int:
-    """Place work on this machine for all its users.
+    """Place work on this machine for all its users, and serve device plugins.
 
-    `alignup run`, `lease`, `ps`, `release` and `split` ask the agent once it has taken over the file of leases, and
-    wait for it or fail while it is down. Leases outlive the agent: it can be ended, killed and upgraded at any time.
+        alignup agent --group hpc --limit cpus=16
+
+    The agent takes over the file of leases. `alignup run`, `ps`, `release` and `split` then ask it, and fail or wait
+    while it is down. Leases outlive the agent: it can be ended, killed and upgraded at any time.
     """
     need_extra("agent")
     from alignup.host.agent.agent import run_agent
@@ -118,11 +123,13 @@ def command(
     file = LeaseFile(state, complain)
     if yes and not repair:
         raise click.UsageError("--yes needs --repair")
+    if as_json and not (repair or hand_back):
+        raise click.UsageError("--json needs --repair or --hand-back; the log has --log-format json")
     if repair:
-        repair_journal(file, writes=yes)
+        repair_journal(file, writes=yes, as_json=as_json)
         return 0
     if hand_back:
-        give_back(file)
+        give_back(file, as_json=as_json)
         return 0
     options = serving.options(version)
     start_logging(logs.log_format, logs.log_level)
@@ -162,16 +169,22 @@ def limits_of(texts: tuple[str, ...]) -> Limits:
     return Limits(**known, devices=amounts)
 
 
-def repair_journal(file: LeaseFile, *, writes: bool) -> None:
+def repair_journal(file: LeaseFile, *, writes: bool, as_json: bool) -> None:
     """Show the leases of an agent that does not run, and why there may be others; if it `writes`, forget these."""
-    from alignup.cli.ps import show_leases
+    from alignup.cli.ps import lease_dict, show_leases
+    from alignup.cli.terminal import print_json
     from alignup.host.agent.ownership import Ownership
     from alignup.host.leases.agent_messages import KnownLease
     from alignup.host.leases.evidence import lease_liveness
 
     with closing(Ownership(file)) as ownership:
         known = ownership.repair(complain, writes=writes)
-    show_leases([KnownLease(lease, lease_liveness(lease).value) for lease in known.table.leases])
+    kept = [KnownLease(lease, lease_liveness(lease).value) for lease in known.table.leases]
+    if as_json:
+        leases = [lease_dict(one.lease, one.state) for one in kept]
+        print_json({"leases": leases, "lost": known.lost or None, "repaired": bool(known.lost and writes)})
+        return
+    show_leases(kept)
     if not known.lost:
         click.echo("all leases are known: there is nothing to repair")
     elif writes:
@@ -183,7 +196,7 @@ def repair_journal(file: LeaseFile, *, writes: bool) -> None:
         )
 
 
-def give_back(file: LeaseFile) -> None:
+def give_back(file: LeaseFile, *, as_json: bool) -> None:
     """Put the leases of an agent that does not run back into its file."""
     from alignup.host.agent.ownership import Ownership
     from alignup.host.leases.file import default_state
@@ -198,7 +211,8 @@ def give_back(file: LeaseFile) -> None:
         else:
             complain(f"no agent kept the leases of {file.path}; --state names the file of another one")
     count = len(table.leases)
-    click.echo(f"{counted(count, 'lease')} {'is' if count == 1 else 'are'} in {file.path}")
+    words = f"{counted(count, 'lease')} {'is' if count == 1 else 'are'} in {file.path}"
+    click.echo(json.dumps({"leases": count, "file": str(file.path)}) if as_json else words)
     if table.leases and file.path != default_state():
         complain(f"commands without --state {file.path} do not see these leases, and may grant the same again")
 

@@ -28,31 +28,33 @@ def command(
     *,
     resources: tuple[str, ...] = options.resources,
     root: str | None = options.file(
-        "The node: the root of its files, or an archive of `alignup node collect`; it tells labels, where PCI "
-        "devices are, and without --resources the objects of claims that were collected.",
+        "The node: the root of its files, or an archive of `alignup node collect`. It tells labels, NUMA nodes of PCI "
+        "devices and, without --resources, the collected objects of claims.",
         "--node",
         metavar="ROOT|ARCHIVE",
     ),
-    node_object: str | None = options.file("The node as kubectl prints it.", metavar="NODE.yaml"),
+    node_object: str | None = options.file("The Node object as kubectl prints it.", metavar="NODE.yaml"),
     release: str | None = options.value(
-        "The scheduler's release, 1.34 to 1.37; by default 1.37.",
+        "The scheduler's release, 1.34 to 1.37.  [default: 1.37]",
         metavar="1.N",
         shell_complete=options.complete_versions,
     ),
     gates: tuple[str, ...] = options.value(
-        "A feature gate of the scheduler that is not at its release's default; repeatable.",
+        "A feature gate of the scheduler that differs from the release's default. Repeatable.",
         "--feature-gate",
         multiple=True,
         metavar="NAME=true|false",
     ),
-    scenarios: str | None = options.file("Answer recorded questions, one a line; needs --json.", metavar="FILE.jsonl"),
+    scenarios: str | None = options.file("Answer recorded questions, one a line. Needs --json.", metavar="FILE.jsonl"),
     selectors: str | None = options.file(
-        "Answer questions about selectors, one a line; needs --json.", metavar="FILE.jsonl"
+        "Answer questions about selectors, one a line. Needs --json.", metavar="FILE.jsonl"
     ),
     as_json: bool = options.flag("Print JSON, and nothing else.", "--json"),
     files: tuple[str, ...] = options.files("CLAIM.yaml|POD.yaml..."),
 ) -> int:
     """Say which devices the scheduler allocates to the claims of a pod (DRA) on a node, or why it allocates none.
+
+        alignup claims --resources resources.yaml --node-object node.yaml pod.yaml
 
     The claims of one pod are allocated together, in the pod's order. Devices come in the order in which the scheduler
     chooses them.
@@ -137,7 +139,7 @@ def _claims(asked: Resources, known: Resources) -> tuple[Claim, ...]:
     from alignup.claims.read import claims_of_pod
 
     if len(asked.pods) > 1:
-        raise InputError(f"the claims of one pod are asked for, and {len(asked.pods)} pods are given")
+        raise InputError(f"expected one pod, got {len(asked.pods)}")
     return claims_of_pod(asked.pods[0], known) if asked.pods else (*asked.claims, *asked.templates)
 
 

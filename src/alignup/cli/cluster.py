@@ -45,11 +45,11 @@ class Serving(options.Gathered):
 
     kubeconfig: str | None = options.kubeconfig
     listen: str = options.value(
-        "Where to serve HTTP; port 0 is any free one.", default="127.0.0.1:8080", metavar="HOST:PORT"
+        "Serve HTTP here; port 0: any free port.", default="127.0.0.1:8080", metavar="HOST:PORT"
     )
     strategy: str = options.strategy
     fail: str = options.value(
-        "Accept nodes about which nothing is known (open), or refuse them (closed).",
+        "Accept nodes that publish nothing (open), or refuse them (closed).",
         type=click.Choice(["open", "closed"]),
         default="open",
     )
@@ -57,19 +57,19 @@ class Serving(options.Gathered):
     tls_cert: str | None = options.file("Serve HTTPS with this certificate.")
     tls_key: str | None = options.file("The key of the certificate.")
     client_ca: str | None = options.file(
-        "Answer only clients with a certificate of these authorities; not asked for /healthz and /metrics."
+        "Answer only clients with a certificate of these authorities, except on /healthz and /metrics."
     )
     insecure_bind: bool = options.flag(
-        "Accept /bind from any client that can reach --listen, even on a non-loopback address without --client-ca."
+        "Accept /bind from any client that reaches --listen, even without loopback or --client-ca."
     )
-    leader_elect: bool = options.flag("Answer only while this process holds a Lease; others stand by.")
+    leader_elect: bool = options.flag("Answer only while this process holds a Lease; other replicas stand by.")
     lease: str = options.value(
         "The Lease of --leader-elect.", default="alignup/alignup-extender", metavar="NAMESPACE/NAME"
     )
     no_events: bool = options.flag("Write no Events on pods that no node takes.")
     pod: str | None = options.value(
-        "The pod of this process, in the namespace of the lease; labelled alignup.dev/leader=true while it leads; "
-        "or in $POD_NAME.",
+        "The pod of this process, in the Lease's namespace; labelled alignup.dev/leader=true while it leads.  "
+        "[default: $POD_NAME]",
         envvar="POD_NAME",
         metavar="NAME",
     )
@@ -77,10 +77,12 @@ class Serving(options.Gathered):
 
 @options.subcommand("extender")
 def extender(*, serving: Serving = options.all_of(Serving), logs: options.Logs = options.all_of(options.Logs)) -> None:
-    """Serve kube-scheduler: which nodes can align a pod, how well, what to evict, and bind it.
+    """Serve kube-scheduler: filter and score nodes for a pod, pick victims of a preemption, and bind the pod.
 
-    Watches nodes, pods and NodeResourceTopology objects. A node that publishes its holdings (`alignup node publish`)
-    is judged as its kubelet would; another one by the amounts of its object. Ends in order on SIGTERM.
+        alignup extender --kubeconfig ~/.kube/config --listen 127.0.0.1:8080
+
+    It watches nodes, pods and NodeResourceTopology objects. It judges a node that publishes its holdings (`alignup node
+    publish`) as the node's kubelet would, and other nodes by totals. It shuts down cleanly on SIGTERM.
     """
     if serving.strategy not in options.STRATEGIES:
         raise InputError.at("--strategy", f"one of {', '.join(options.STRATEGIES)}", serving.strategy)
@@ -151,26 +153,28 @@ def fleet(
     kubeconfig: str | None = options.kubeconfig,
     nodes: str | None = options.file("Nodes as JSON lines; see `alignup rank`.", *("--nodes", "-n")),
     machine: str | None = options.a_machine("A machine of the catalog, in place of --nodes.", "NAME"),
-    count: int = options.value("How many of --machine.", default=1, type=click.IntRange(1, 100_000)),
+    count: int = options.value("Register N nodes of --machine.", default=1, type=click.IntRange(1, 100_000)),
     labels: tuple[str, ...] = options.value(
-        "A label of all Node objects.", "--label", multiple=True, metavar="KEY=VALUE"
+        "A label of all Node objects. Repeatable.", "--label", multiple=True, metavar="KEY=VALUE"
     ),
     duration: float | None = options.seconds(
         "End pods after this time, unless their annotation alignup.dev/duration gives another."
     ),
-    amounts_only: bool = options.flag("Publish amounts and no holdings, as topology exporters do."),
+    amounts_only: bool = options.flag("Publish totals only, like topology exporters."),
     listen: str | None = options.value(
         "Serve the state of the nodes over HTTP: /nodes, /nodes/NAME.", metavar="HOST:PORT"
     ),
     podresources_dir: Path | None = options.path(
-        "Serve PodResources (v1) of each node, as its kubelet does, on a socket DIR/NODE.sock.", metavar="DIR"
+        "Serve PodResources (v1) of each node, like its kubelet, on a socket DIR/NODE.sock.", metavar="DIR"
     ),
     logs: options.Logs = options.all_of(options.Logs),
 ) -> None:
-    """Register nodes and act as their kubelets: admit the pods that are bound to the nodes, run them, and end them.
+    """Register nodes and act as their kubelets: admit the pods that are bound to them, and end these pods.
 
-    Each node decides exactly as a kubelet of its machine and configuration would; containers do not run. Leases, Node
-    status and NodeResourceTopology objects are kept current until SIGTERM. For schedulers under test, and for planning.
+        alignup fleet --kubeconfig ~/.kube/config --machine dgx-h100 --count 100
+
+    For planning, and to test schedulers. Each node decides exactly as a kubelet of its machine and configuration would.
+    Containers do not run. Leases, Node status and NodeResourceTopology objects are kept current until SIGTERM.
     """
     need_extra("cluster")
     if podresources_dir is not None:
@@ -235,28 +239,29 @@ def reconcile(
     *,
     kubeconfig: str | None = options.kubeconfig,
     reasons: tuple[str, ...] = options.value(
-        "The status.reason of pods to delete; may be given several times.",
+        "The status.reason of pods to delete. Repeatable.",
         "--reason",
         multiple=True,
         default=("TopologyAffinityError",),
         metavar="REASON",
     ),
     backoff: float = options.seconds(
-        "How long to wait before the first pod of a controller is deleted; twice as long each further time.",
-        default=10.0,
+        "The wait before the first pod of a controller is deleted. It doubles each time.", default=10.0
     ),
     longest: float = options.seconds("The longest wait before a pod is deleted.", default=300.0),
     limit: int = options.value(
-        "Delete no more pods of one controller within an hour.", default=20, type=click.IntRange(min=1)
+        "Delete at most N pods of one controller an hour.", default=20, type=click.IntRange(min=1)
     ),
     no_events: bool = options.flag("Write no Events on rejected pods."),
-    dry_run: bool = options.flag("Delete nothing; say what would be deleted."),
+    dry_run: bool = options.flag("Say what would be deleted, and delete nothing."),
     logs: options.Logs = options.all_of(options.Logs),
 ) -> None:
-    """Delete pods that nodes rejected, if a controller owns them: it replaced them, or does so after the deletion.
+    """Delete pods that nodes rejected, so that their controllers replace them.
 
-    Pods without a controller stay. It does not stop a ReplicaSet whose pods fit nowhere from making more of them: only
-    the extender does. Runs until SIGTERM.
+        alignup reconcile --kubeconfig ~/.kube/config --dry-run
+
+    Pods without a controller stay. A ReplicaSet whose pods fit nowhere keeps making new ones; only the extender
+    prevents that. Runs until SIGTERM.
     """
     need_extra("cluster")
     from alignup.control_plane.scheduler.reconcile import Reconciler, Rules
@@ -277,22 +282,26 @@ def rebalance(
     nodes: str | None = options.nodes_or_cluster,
     kubeconfig: str | None = options.asked_kubeconfig,
     version: KubeletVersion | None = options.kubelet_version,
-    apply: bool = options.flag("Carry the plan out: evict pods of the cluster, and wait for the planned placements."),
-    patience: float = options.seconds("How long to wait for a pod to be bound.", default=120.0),
-    continuous: bool = options.flag("Make room again and again, until SIGTERM; with --apply only."),
-    interval: float = options.seconds("With --continuous: how often to look.", default=30.0),
+    apply: bool = options.flag("Carry out the plan: evict pods of the cluster and wait for the planned placements."),
+    patience: float = options.seconds("Wait this long for a pod to be bound.", default=120.0),
+    continuous: bool = options.flag("With --apply: keep making room until SIGTERM."),
+    interval: float = options.seconds("With --continuous: look this often.", default=30.0),
     per_hour: int = options.value(
-        "With --continuous: evict no more pods within an hour.", default=20, type=click.IntRange(min=1)
+        "With --continuous: evict at most N pods an hour.", default=20, type=click.IntRange(min=1)
     ),
     as_json: bool = options.json(),
     pods: tuple[str, ...] = options.files("[POD.yaml]..."),
 ) -> int:
-    """Say which pods have to go so that waiting pods find a place: as few and as unimportant ones as possible.
+    """Plan evictions so that waiting pods find a place: as few and as unimportant pods as possible.
 
-    With --nodes, the pods in the files wait, and every pod on the nodes may move. In a cluster, its pending pods wait;
-    a pod is evicted only if a controller replaces it, if it is no more important than the pod that needs its place, and
-    if PodDisruptionBudgets allow it. Every evicted pod has a place in the plan, aligned as well as before. Without
-    --apply nothing is done.
+        alignup rebalance --kubeconfig ~/.kube/config
+        alignup rebalance --nodes nodes.jsonl pod.yaml
+
+    Every evicted pod gets a place in the plan, aligned as well as before. Without --apply nothing is evicted.
+
+    With --nodes, the pods in the files wait, and every pod on the nodes may move. In a cluster, its pending pods wait.
+    A pod is evicted only if a controller replaces it, if it is no more important than the pod that needs its place,
+    and if PodDisruptionBudgets allow it.
     """
     if nodes is not None:
         if kubeconfig is not None or apply or continuous or not pods:
@@ -315,7 +324,8 @@ def rebalance(
 
     async def work(api: Api) -> bool:
         if continuous:
-            forever = rebalance_for_ever(api, per_hour=per_hour, interval=interval, patience=patience, say=click.echo)
+            say: Callable[[str], None] = (lambda line: print_json({"message": line})) if as_json else click.echo
+            forever = rebalance_for_ever(api, per_hour=per_hour, interval=interval, patience=patience, say=say)
             await run_until_told(forever)
             return True
         plan = await plan_cluster(api)

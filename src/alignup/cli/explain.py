@@ -37,37 +37,40 @@ def command(
     source: inputs.NodeSource = options.all_of(inputs.NodeSource),
     version: KubeletVersion | None = options.kubelet_version,
     chosen: str | None = options.value(
-        "Explain only this pod of the input, after those before it (a rejected pod: after all others), or of the "
-        "node's rejected pods; without an input, of the cluster that kubectl uses (see `alignup why`).",
+        "Explain only this pod, after the pods before it in the input. Without an input, a pod of the cluster that "
+        "kubectl uses (see `alignup why`).",
         "--pod",
         metavar="NAMESPACE/NAME",
     ),
     nodes: str | None = options.file(
-        "Other nodes, as `alignup rank` takes them: of a pod that is refused, or far from the devices of its claims, "
-        "say which of them would take it now.",
+        "Other nodes, in the formats of `alignup rank`. Of a pod that is refused, or far from the devices of its "
+        "claims, say which of them would take it now.",
         *("--nodes", "-n"),
     ),
     log: str | None = options.file("Explain the pods that a kubelet has refused by its log: FILE.", "--log"),
     resizes: bool = options.flag(
-        "Explain resizes in place, as `alignup admit --resize` asks for them: why, and what would help.", "--resize"
+        "Explain resizes in place; the input is that of `alignup admit --resize`.", "--resize"
     ),
     view: View = options.all_of(View),
-    as_json: bool = options.json("a pod"),
+    as_json: bool = options.json("pod"),
     pictures: inputs.Pictures = options.all_of(inputs.Pictures),
     pods: tuple[str, ...] = options.files("[POD.yaml]..."),
 ) -> int:
-    """Say why pods are admitted or refused on a machine, one after the other, and what would help.
+    """Say why pods are admitted or refused on a machine, and what would help.
 
-    The pods are those of `alignup admit`. Each one is explained on the machine as the pods before it left it, and then
-    admitted there if it fits. A pod that its kubelet rejected (its status has the phase Failed and a reason such as
-    TopologyAffinityError) is explained as of now, after all others: why it was rejected, and whether there is room now.
-    With --node and without a file, the rejected pods of that node are explained, newest first.
+        alignup explain --node node1.tar.xz
+        alignup explain --machine xeon-2s --config kubelet.yaml pod.yaml
 
-    With --log, and nothing else, it explains what a kubelet's log tells of each pod that was refused: the hints of each
-    provider, what they merge into, the cause, and what no log tells. `journalctl -u kubelet | alignup explain --log -`
+    Each pod is explained in turn, and admitted if it fits. With --node and without a file, the pods that this node's
+    kubelet rejected are explained, newest first. Each suggested change was tried.
 
-    Every change that is suggested was tried. `-` reads standard input. A picture shows the first pod that is refused,
-    or else the last one; a page shows all.
+    --log, without other inputs, explains each refused pod from a kubelet's log: the hints of each provider, what they
+    merge into, the cause, and what no log says. `journalctl -u kubelet | alignup explain --log -`
+
+    Manifests are those of `alignup admit`; `-` reads standard input. A pod that its kubelet has rejected (phase Failed,
+    a reason such as TopologyAffinityError) is explained after all others, against the node as it is now: why it was
+    rejected, and whether there is room by now. --svg draws the first pod that is refused, or else the last pod; --html
+    shows all pods.
     """
     if log is not None:
         from alignup.cli.explain_log import explain_log

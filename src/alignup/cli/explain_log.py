@@ -20,8 +20,7 @@ from alignup.explanations.explanation import Explanation
 from alignup.explanations.trial import Question
 from alignup.explanations.why import step_of
 from alignup.kubelet.log import read_log
-from alignup.kubernetes.pod import Container
-from alignup.kubernetes.pod_requests import is_device
+from alignup.kubernetes.pod import Container, is_device
 from alignup.machine.bits import bit_numbers
 from alignup.node.holdings import Holdings
 from alignup.providers.cpu.provider import SMT_ALIGNMENT_ERROR

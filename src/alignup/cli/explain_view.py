@@ -48,7 +48,7 @@ class View(options.Gathered):
 
     product: bool = options.product
     tables: str | None = options.value(
-        "The tables behind what would help: none of them, only the rows that bear on the verdict (short), or all.  "
+        "Tables below the suggestions: none, only rows that matter (short), or all.  "
         "[default: short on a terminal, else all]",
         type=click.Choice(("none", "short", "all")),
     )
@@ -168,7 +168,7 @@ def show_step(console: Console, step: Step, only: Sequence[str], *, product: boo
         console.print("requests nothing that is allocated by NUMA node")
     show_prose(console, f"rule: {step.rule}", "")
     if common := words.in_common(step):
-        show_prose(console, f"the offers have in common: {common}", "")
+        show_prose(console, f"NUMA nodes that every resource offers: {common}", "")
     if product and step.product is not None:
         show_product(console, step.product)
 

@@ -146,35 +146,35 @@ class SiteSource(options.Gathered):
     inventory: str | None = options.inventory
     resources: tuple[str, ...] = options.resources
     pair: tuple[str, ...] = options.value(
-        "Choose devices of two resources together, nearest in the PCIe tree first; required: refuse pairs that are not "
-        "on one PCIe root. Can be given several times.",
+        "Choose devices of two resources in pairs, nearest in the PCIe tree first. With `:required`, refuse pairs "
+        "that do not share a PCIe root. Repeatable.",
         multiple=True,
         metavar="RESOURCE,RESOURCE[:required]",
     )
     full_cores: bool = options.flag("Give whole cores only (full-pcpus-only).")
     spread: str | None = options.word("Spread CPUs over cores or NUMA nodes (distribute-cpus-across-...).", _SPREADS)
-    same_l3: bool = options.flag("Prefer CPUs of one L3 cache (prefer-align-cpus-by-uncorecache).", "--same-l3")
-    same_socket: bool = options.flag("Align CPUs by socket in place of NUMA node (align-by-socket).")
+    same_l3: bool = options.flag("Prefer CPUs that share an L3 cache (prefer-align-cpus-by-uncorecache).", "--same-l3")
+    same_socket: bool = options.flag("Align CPUs by socket, not by NUMA node (align-by-socket).")
     layout: str | None = options.word(
-        "Lay out parts rank by rank over NUMA nodes, sockets or L3 caches in turn, or core after core, as mpirun's "
-        "--map-by does.",
+        "Place ranks in turn on NUMA nodes, sockets or L3 caches, or on one core after the other, like mpirun's "
+        "--map-by.",
         ("numa", "socket", "l3", "core"),
     )
-    idle_siblings: bool = options.flag("Take one CPU of each core; the others are given to nobody.")
+    idle_siblings: bool = options.flag("Use one CPU of each core and keep its siblings idle.")
     memory_from: str | None = options.value(
-        "Where memory comes from. near: the NUMA nodes of the CPUs first, then the nearest; cpus: these only; any: "
-        "where most is free; or the NUMA nodes, as in 0,2.",
+        "NUMA nodes that memory comes from. near: those of the CPUs, then the nearest others; cpus: those of the CPUs "
+        "only; any: wherever most is free; or a list such as 0,2.",
         metavar="near|cpus|any|NODES",
         shell_complete=options.one_of("near", "cpus", "any"),
     )
     memory_kind: str | None = options.word(
-        "Memory of one kind; by default of any kind but that of GPUs.", ("dram", "hbm", "any")
+        "The kind of memory to use.  [default: any kind except memory of GPUs]", ("dram", "hbm", "any")
     )
     as_kubelet: bool = options.flag(
-        "Give memory and cores as a kubelet's managers do, in place of the rules for a machine of one's own."
+        "Allocate memory and cores like a kubelet's managers, not by the rules for a machine without one."
     )
-    isolated: bool = options.flag("Place work on the CPUs of isolcpus and nohz_full, and only there.")
-    reserve: str = options.value("CPUs on which nothing is placed, such as 0,64.", default="", metavar="CPUS")
+    isolated: bool = options.flag("Use the CPUs of isolcpus and nohz_full, and no others.")
+    reserve: str = options.value("Place nothing on these CPUs, such as 0,64.", default="", metavar="CPUS")
 
     def load(self, resources: Iterable[str] = (), **how: Any) -> Site:
         """Return the machine with the devices of some resources; `how` is what `load_site` takes.
@@ -231,9 +231,9 @@ class KubeletSource(options.Gathered):
     root: str = options.node
     kubelet_dir: str | None = options.kubelet_dir
     config: str | None = options.config
-    machine: str | None = options.a_machine("The machine, in place of the one beneath the root.")
+    machine: str | None = options.a_machine("A machine in place of the one beneath the root.")
     version: KubeletVersion | None = options.kubelet_version
-    node_name: str | None = options.value("The node, where an archive or a cluster has several.", metavar="NAME")
+    node_name: str | None = options.value("Which node, if an archive or a cluster has several.", metavar="NAME")
 
     def read(self) -> KubeletNode:
         """Return the node.
@@ -268,30 +268,26 @@ class NodeSource(options.Gathered):
     selectors: tuple[str, ...] = options.selectors
     near_cpus: bool = options.near_cpus
     resources: tuple[str, ...] = options.resources
-    dra_hints: bool = options.flag("Let the devices of claims give hints, as those of plugins do; no kubelet does so.")
-    lenient: bool = options.flag(
-        "Accept options of the configuration whose feature gates are off by default, and say so."
-    )
+    dra_hints: bool = options.flag("Let devices of claims give hints like devices of plugins. No kubelet does this.")
+    lenient: bool = options.flag("Accept configuration options whose feature gates are off by default, with a warning.")
     managers_only: bool = options.flag(
-        "Leave out what a kubelet checks beside its managers: sums of all pods, their number, node name, "
-        "selector, taints, ports, operating system."
+        "Skip what a kubelet checks outside its managers: totals of all pods, their number, node name, selector, "
+        "taints, ports and operating system."
     )
     beyond_kubelet: bool = options.flag(
-        "Judge containers by the policies of their pod's annotation alignup.dev/policies, or of its RuntimeClass among "
-        "the manifests, which no kubelet reads."
+        "Obey the policies in a pod's annotation alignup.dev/policies or in its RuntimeClass. Kubelets ignore both."
     )
     reading: str = options.reading
     replicas: int | None = options.value(
-        "Take this many copies of every pod; by default as many as its Deployment, StatefulSet or Job says.",
+        "Take N copies of every pod.  [default: as its Deployment, StatefulSet or Job says]",
         type=click.IntRange(1, 10_000),
     )
     node_name: str | None = options.value(
-        "Take the pods of this node, and unbound ones; needed where pods, or the files of an archive, are of several.",
+        "Take the pods of this node and unbound pods. Needed if the pods, or the files of an archive, are from several "
+        "nodes.",
         metavar="NAME",
     )
-    kubeconfig: str | None = options.file(
-        "Ask the cluster of this file for the node --node-name, as it publishes itself.", "--kubeconfig"
-    )
+    kubeconfig: str | None = options.file("Read the node --node-name from this cluster.", "--kubeconfig")
 
 
 class AskedPods(Record):
@@ -494,9 +490,9 @@ def load_kubelet_node(root: str, source: NodeSource, version: KubeletVersion | N
     from alignup.node.restart import check_start
 
     if source.reading != "kubelet":
-        raise click.UsageError("--node is a kubelet's, which --reading documents does not go with")
+        raise click.UsageError("--reading documents cannot be used with --node: that node decides like its kubelet")
     if source.selectors or source.near_cpus:
-        raise click.UsageError("--node tells the devices; --device-resource and --near-cpus do not go with it")
+        raise click.UsageError("--device-resource and --near-cpus cannot be used with --node, which has the devices")
     files = open_node(root, None, source.node_name)
     collected = None if source.resources else files.read(CLAIMS)
     claims = None if collected is None else read_claims({files.place(CLAIMS): collected})

@@ -36,26 +36,29 @@ def command(
     machine: str = options.machine,
     kubelet_node: str | None = options.kubelet_node,
     root: str | None = options.value("The root of a sysfs tree; the same as --machine DIR.", metavar="DIR"),
-    as_json: bool = options.flag("Print one JSON object, which --machine takes, and nothing else.", "--json"),
+    as_json: bool = options.flag("Print one JSON object, which --machine reads, and nothing else.", "--json"),
     snapshot: str | None = options.value(
-        "Pack the kernel files that describe it: .tar.xz, .tar.gz or .tgz.", metavar="FILE"
+        "Pack the kernel files that describe the machine: .tar.xz, .tar.gz or .tgz.", metavar="FILE"
     ),
     pictures: Pictures = options.all_of(Pictures),
     selectors: tuple[str, ...] = options.selectors,
     nvidia: bool = options.flag("Ask NVIDIA's driver on this machine for its GPUs."),
     near_cpus: bool = options.near_cpus,
-    node_name: str | None = options.value("The node, where an archive has several.", metavar="NAME"),
+    node_name: str | None = options.value("Which node, if an archive has several.", metavar="NAME"),
     distances: bool = options.flag(
-        "Show how far GPUs, accelerators, network adapters, and the devices of --device-resource are apart, as "
-        "`nvidia-smi topo -m` does; with --json, one object."
+        "Show how far GPUs, accelerators, network adapters and devices of --device-resource are apart, like "
+        "`nvidia-smi topo -m`."
     ),
 ) -> None:
     """Show a machine at a glance: NUMA nodes, CPUs, memory, devices and distances.
 
-    A picture shows sockets, NUMA nodes, L3 caches, cores, CPUs, memory, and devices at their nodes.
+        alignup machine
+        alignup machine --machine dgx-h100 --svg dgx.svg
 
-    With --json, `devices`, `preferredSets` and `kubelet` are further keys of the object: what came with the
-    machine, and the devices that an option asks for. A snapshot holds no host names, serial numbers or MAC addresses.
+    A picture shows sockets, NUMA nodes, L3 caches, cores, CPUs, memory, and devices beside their nodes.
+
+    With --json, the keys `devices`, `preferredSets` and `kubelet` hold what came with the machine, and the devices that
+    an option asked for. A snapshot holds no host names, serial numbers or MAC addresses.
     """
     from alignup.machine.load import load_with_devices
     from alignup.machine.sysfs.machine import read_sysfs

@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 
 # The parts that are worth having, where they are in an archive, and what it costs where one is missing.
 _WORTH = {
-    "sys": ("sys/", "the machine is not known elsewhere without --machine"),
-    "configuration": ("var/lib/kubelet/config.yaml", "the topology policy is not known"),
-    "CPUs": ("var/lib/kubelet/cpu_manager_state", "nobody holds CPUs"),
-    "memory": ("var/lib/kubelet/memory_manager_state", "nobody holds memory"),
-    "devices": ("var/lib/kubelet/device-plugins/kubelet_internal_checkpoint", "nobody holds devices"),
-    "PodResources": ("podresources/allocatable.json", "the NUMA nodes of free devices are not known"),
-    "pods": ("pods.json", "pods are known by what they hold only; --pods or --kubeconfig gives them"),
+    "sys": ("sys/", "elsewhere, --machine must name the machine"),
+    "configuration": ("var/lib/kubelet/config.yaml", "the topology policy is unknown"),
+    "CPUs": ("var/lib/kubelet/cpu_manager_state", "all CPUs count as free"),
+    "memory": ("var/lib/kubelet/memory_manager_state", "all memory counts as free"),
+    "devices": ("var/lib/kubelet/device-plugins/kubelet_internal_checkpoint", "all devices count as free"),
+    "PodResources": ("podresources/allocatable.json", "the NUMA nodes of free devices are unknown"),
+    "pods": ("pods.json", "only what pods hold is known; add --pods or --kubeconfig"),
 }
 
 
@@ -56,16 +56,20 @@ def collect(
     kubelet_dir: str | None = options.kubelet_dir,
     config: str | None = options.config,
     pods: str | None = options.file(
-        "The pods of the node, as `kubectl get pods -A -o json --field-selector spec.nodeName=NAME` prints them."
+        "The pods of the node: `kubectl get pods -A -o json --field-selector spec.nodeName=NAME`."
     ),
     kubeconfig: str | None = options.file("Ask this cluster for pods, Node and claims."),
-    node_name: str | None = options.value("The Node's name in the cluster; needed with --kubeconfig.", metavar="NAME"),
+    node_name: str | None = options.value("The Node's name in the cluster. Needed with --kubeconfig.", metavar="NAME"),
+    as_json: bool = options.json(),
     target: str = options.argument("OUT.tar.xz"),
 ) -> None:
     """Pack a kubelet's node into one archive: machine, configuration, state files, PodResources answers, pods.
 
-    Of pods and configuration only what `--node` reads is kept: no environment, arguments, annotations or tokens. The
-    checkpoint of devices is kept whole; it has what device plugins told containers. Nothing is written but the archive.
+        alignup node collect node1.tar.xz --pods pods.json
+
+    The archive has no environment variables, arguments, annotations or tokens of pods: only what `--node` reads is
+    kept. The checkpoint of devices is kept whole, with what device plugins told containers. Only the archive is
+    written.
     """
     from alignup.kubelet.collect import collect
     from alignup.kubelet.layout import open_node
@@ -82,10 +86,14 @@ def collect(
         need_extra("cluster")
         given, node, claims = asyncio.run(ask_cluster(kubeconfig, node_name))
     found = collect(open_node(root, kubelet_dir), target, config=config, pods=given, node=node, claims=claims)
+    missing = {name: words for name, words in _WORTH.items() if not any(one.startswith(words[0]) for one in found)}
+    if as_json:
+        lacks = [{"name": name, "path": path, "means": cost} for name, (path, cost) in missing.items()]
+        print_json({"archive": target, "files": list(found), "missing": lacks})
+        return
     complain(f"packed {counted(len(found), 'file')} into {target}")
-    for name, (path, cost) in _WORTH.items():
-        if not any(one.startswith(path) for one in found):
-            complain(f"missing from the archive: {name} ({path}); {cost}")
+    for name, (path, cost) in missing.items():
+        complain(f"missing from the archive: {name} ({path}); {cost}")
 
 
 async def ask_cluster(kubeconfig: str, node_name: str) -> tuple[Any, Any, Any]:
@@ -148,21 +156,24 @@ def show(
     source: KubeletSource = options.all_of(KubeletSource),
     as_json: bool = options.json(),
     watch: float | None = options.value(
-        "Read the node again every SECONDS, and show it when something has changed, until interrupted.",
+        "Read the node again every SECONDS and show it when something has changed, until interrupted.",
         type=click.FloatRange(0.1, 86400),
         metavar="SECONDS",
     ),
     pictures: Pictures = options.all_of(Pictures),
     kubeconfig: str | None = options.file(
-        "Show the node --node-name of the cluster of this file, as it publishes itself.", "--kubeconfig"
+        "Show the node --node-name of this cluster, as it publishes itself.", "--kubeconfig"
     ),
 ) -> None:
-    """Show what there is of each resource on each NUMA node of a kubelet's node, and which container holds what.
+    """Show what each NUMA node of a kubelet's node has, which container holds what, and the settings in effect.
 
-    Then which policies, options of policies and feature gates are in effect, and where each comes from: a file, a
-    drop-in, the kubelet's flags or the release's default; with --json, those that nothing sets, too.
+        alignup node show
+        alignup node show --node node1.tar.xz --json
 
-    Pods that the state files know and that are gone are left out: the kubelet drops them at its next admission.
+    Settings are policies, their options and feature gates, each with its origin: a file, a drop-in, the kubelet's flags
+    or the release's default. --json also lists those that nothing sets.
+
+    Pods that are gone but still in the state files are left out: the kubelet drops them at its next admission.
     """
     from alignup.kubelet.config import settings_of
     from alignup.node.holdings import holdings_of
@@ -236,13 +247,20 @@ def export(
     *,
     source: KubeletSource = options.all_of(KubeletSource),
     form: str = options.value(
-        "A NodeResourceTopology object (JSON), or Prometheus' text.",
+        "A NodeResourceTopology object (JSON), or text for Prometheus.",
         "--format",
         type=click.Choice(["nrt", "prometheus"]),
         default="nrt",
     ),
+    as_json: bool = options.flag("Print the object on one line.", "--json"),
 ) -> None:
-    """Print a kubelet's node as a NodeResourceTopology object, or what is free and held as metrics."""
+    """Print a kubelet's node as a NodeResourceTopology object, or what is free and held as metrics.
+
+    alignup node export --node node1.tar.xz
+    alignup node export --format prometheus
+    """
+    if as_json and form == "prometheus":
+        raise click.UsageError("--json goes with --format nrt")
     found = source.read()
     if form == "prometheus":
         from alignup.kubelet.node_metrics import prometheus_text
@@ -251,11 +269,12 @@ def export(
         return
     from alignup.kubelet.node_resource_topology.write import kubelet_topology_object
 
-    told = found.records.node_object.name if found.records.node_object else ""
+    known = found.records.node_object.name if found.records.node_object else ""
     hostname = found.records.configuration.kubelet.flags.hostname if found.records.configuration.kubelet else ""
     bound = next((one.node_name for one in found.records.pods or () if one.node_name), "")
-    name = source.node_name or told or hostname or bound or platform.node().lower()
-    click.echo(json.dumps(kubelet_topology_object(name, found), indent=1))
+    name = source.node_name or known or hostname or bound or platform.node().lower()
+    told = kubelet_topology_object(name, found)
+    click.echo(json.dumps(told) if as_json else json.dumps(told, indent=1))
 
 
 # ---- verify
@@ -265,20 +284,24 @@ def export(
 def verify(
     *,
     source: KubeletSource = options.all_of(KubeletSource),
-    leases: bool = options.flag("Verify the processes of leases, not those of a kubelet's containers."),
+    leases: bool = options.flag(
+        "Verify the processes of leases (`alignup run`) and their children, not those of containers."
+    ),
     is_self: bool = options.flag(
-        "Verify the process that asks: is it bound to one NUMA node, and are its devices there? From inside a "
-        "container, without privileges. Status 2 also means that the answer is unknown.",
+        "Verify the calling process: is it bound to one NUMA node, and are its devices there? Works inside a container "
+        "without privileges. Status 2 also means that the answer is unknown.",
         "--self",
     ),
     state: Path | None = options.state,
-    as_json: bool = options.json("a finding"),
+    as_json: bool = options.json("finding"),
     pids: tuple[int, ...] = options.argument("[PID]...", nargs=-1, type=click.IntRange(1)),
 ) -> int:
-    """Verify that running processes are placed as recorded: affinity, memory, device files.
+    """Verify that running processes are placed as recorded: CPU affinity, memory, device files.
 
-    All processes of the node's containers, or those that are named; with --leases those of `alignup run` and what they
-    have started.
+        alignup node verify
+        alignup node verify --self
+
+    It looks at all processes of the node's containers, or only at those that are named.
     """
     from alignup.kubelet.processes import all_processes
     from alignup.kubelet.verify import placements_of_kubelet, placements_of_leases, verify
@@ -330,24 +353,28 @@ def publish(
     *,
     kubeconfig: str | None = options.kubeconfig,
     name: str = options.value(
-        "The name of the Node object; or in $NODE_NAME.", envvar="NODE_NAME", required=True, metavar="NAME"
+        "The name of the Node object.  [default: $NODE_NAME]", envvar="NODE_NAME", required=True, metavar="NAME"
     ),
     root: str = options.file(
         "The root of the machine; in a container, where it is mounted.", default="/", metavar="DIR"
     ),
-    interval: float = options.seconds("How often to look for changes.", default=1.0, least=0.05),
+    interval: float = options.seconds("Look for changes this often.", default=1.0, least=0.05),
     config: str | None = options.file(
-        "The kubelet's configuration, where it is not in its folder and no kubelet is seen to run."
+        "The kubelet's configuration, if it is not in the kubelet's folder and no running kubelet tells it."
     ),
     once: bool = options.flag("Publish once, and end."),
     no_events: bool = options.flag("Write no Events on rejected pods."),
     logs: options.Logs = options.all_of(options.Logs),
 ) -> None:
-    """Publish for schedulers what this node's kubelet has allocated to which pods; `alignup extender` is exact with it.
+    """Publish for schedulers what this node's kubelet has allocated to which pods.
 
-    Writes the NodeResourceTopology object of the node, with the annotations alignup.dev/node and alignup.dev/holdings,
-    whenever the kubelet's state files have changed; on each pod that the kubelet rejects an Event with the cause, and
-    with what would help. Runs until SIGTERM.
+        alignup node publish --name node1
+
+    It updates the NodeResourceTopology object of the node, with the annotations alignup.dev/node and
+    alignup.dev/holdings, when the kubelet's state files change. It writes an Event on each pod that the kubelet
+    rejects, with the cause and what would help. Runs until SIGTERM.
+
+    `alignup extender` judges nodes that publish as exactly as their kubelets do.
     """
     need_extra("cluster")
     need_extra("kubelet")  # without PodResources there are no devices, and pods that are gone stay
@@ -369,10 +396,13 @@ def publish(
 
 
 @options.subcommand("check", "0 nothing is wrong; 1 there are findings")
-def check(*, source: KubeletSource = options.all_of(KubeletSource), as_json: bool = options.json("a finding")) -> int:
+def check(*, source: KubeletSource = options.all_of(KubeletSource), as_json: bool = options.json("finding")) -> int:
     """Check the state files of a kubelet against each other, the machine, the configuration and the pods.
 
-    Each finding says what it is, what the kubelet does about it at its next start, and how to mend it. Nothing is
+        alignup node check
+        alignup node check --node node1.tar.xz
+
+    Each finding says what is wrong, what the kubelet does about it at its next start, and how to repair it. Nothing is
     written.
     """
     from alignup.kubelet.check import check_node
@@ -400,9 +430,11 @@ def check(*, source: KubeletSource = options.all_of(KubeletSource), as_json: boo
 def restart(*, source: KubeletSource = options.all_of(KubeletSource), as_json: bool = options.json()) -> int:
     """Say what a restart of the kubelet does: whether it starts, which pods keep what they hold, which are refused.
 
-    The restart is with the node's own configuration, release and machine, or with those that are given: `--config`
-    for a changed configuration, `--kubelet-version` for an upgrade, `--machine` for other CPUs or memory. Nothing is
-    written.
+        alignup node restart --kubelet-version 1.37
+        alignup node restart --node node1.tar.xz --config new.yaml
+
+    The restart uses the node's own configuration, release and machine, unless options give others: `--config` for a
+    changed configuration, `--kubelet-version` for an upgrade, `--machine` for other CPUs or memory. Nothing is written.
     """
     from alignup.kubelet.check import foretell
     from alignup.kubelet.layout import open_node

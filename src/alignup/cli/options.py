@@ -7,6 +7,7 @@ for completions are click's; see docs/reference/command-line.md.
 from __future__ import annotations
 
 import os
+from inspect import cleandoc
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import click
@@ -27,8 +28,93 @@ LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 LOG_FORMATS: Final = ("text", "json")
 POLICIES: Final = ("none", "best-effort", "restricted", "single-numa-node")
 
+# The sections of a help text in order, and the options in each; all others are in "Options".
+SECTIONS: Final = {
+    "Request": "--cpus --cpus-per-part --device --memory --part --policy --wait",
+    "Options": "",
+    "Input": "--generate --pod --pods --replicas --resize --resources --scenarios --selectors",
+    "Node": """--config --device-resource --devices --kubelet-dir --kubelet-version --machine --near-cpus --node
+        --node-name --node-object --nvidia --root""",
+    "Cluster": "--context --kubeconfig --namespace --nodes",
+    "Rules": """--as-kubelet --attempts --beyond-kubelet --blind --dra-hints --exact --feature-gate --full-cores
+        --idle-siblings --isolated --koordinator-profile --layout --lenient --managers-only --memory-from --memory-kind
+        --pair --reading --rebalance --release --require-dra-alignment --reserve --same-l3 --same-socket --seed --spread
+        --strategy --threads""",
+    "Output": """--distances --env --format --hints --html --json --json-fd --log-format --log-level --product
+        --snapshot --summary --svg --tables --top --watch""",
+    "Help": "--help --help-all",
+}
+# What `--help` leaves out, of all commands or of one.
+RARE: Final = frozenset(
+    """--as-kubelet --beyond-kubelet --cgroup --device-plugins --device-resource --dra-hints --idle-siblings
+    --insecure-bind --isolated --koordinator-profile --layout --lease --lenient --managers-only --memory-from
+    --memory-kind --near-cpus --no-bind --no-cgroups --no-device-plugins --no-events --no-fsync --no-mounts --pair
+    --podresources --product --reading --require-dra-alignment --reserve --resize --same-l3 --same-socket --scenarios
+    --seed --selectors --spread --threads
+    admit:--kubeconfig admit:--node-name admit:--resources agent:--devices agent:--kubelet-version agent:--resources
+    agent:--state explain:--kubeconfig explain:--node-name explain:--nodes explain:--replicas explain:--resources
+    extender:--pod rank:--exact rank:--resources run:--devices run:--full-cores run:--kubelet-version run:--name
+    run:--resources run:--state simulate:--attempts simulate:--resources split:--devices split:--resources""".split()  # noqa: SIM905  # as in `SECTIONS`
+)
+# In the context of a command that shows its whole help.
+_WHOLE: Final = "alignup.help"
 
-# ---- how a subcommand is declared
+# ---- how a subcommand is declared, and its help
+
+
+class HelpWithSections(click.Command):
+    """A command whose help has a summary and examples first, and options by section; `--help-all` shows all of it.
+
+    Its help text has paragraphs: a summary, examples, and the description. `--help` leaves out all but the first
+    paragraph of the description, and rare options.
+    """
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the options and arguments, and those that show help."""
+        rare = 0 if _WHOLE in ctx.meta else sum(not self.is_common(one) for one in self.params)
+        text = f"Show the whole description and all options{f' ({rare} more)' if rare else ''}."
+        how: dict[str, Any] = {"is_flag": True, "is_eager": True, "expose_value": False, "callback": _show_all}
+        return [*super().get_params(ctx), click.Option(["--help-all"], help=text, **how)]
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the summary, the examples and the description."""
+        summary, examples, *description = help_paragraphs(self)
+        with formatter.indentation():
+            for one in (summary, f"\b\n{examples}", *(description if _WHOLE in ctx.meta else description[:1])):
+                formatter.write_paragraph()
+                formatter.write_text(one)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options by section."""
+        shown = [one for one in self.get_params(ctx) if _WHOLE in ctx.meta or self.is_common(one)]
+        for section in SECTIONS:
+            some = [one for one in shown if isinstance(one, click.Option) and section_of(one) == section]
+            if records := list(filter(None, (one.get_help_record(ctx) for one in some))):
+                with formatter.section(section):
+                    formatter.write_dl(records)
+
+    def is_common(self, option: click.Parameter) -> bool:
+        """Return whether `--help` shows an option."""
+        return RARE.isdisjoint((*option.opts, *(f"{self.name}:{word}" for word in option.opts)))
+
+
+def help_paragraphs(command: click.Command) -> list[str]:
+    """Return the summary of a command, its examples, indented, and the paragraphs of its description."""
+    summary, examples, *description = cleandoc(command.help or "").split("\n\n")
+    return [summary, "    " + cleandoc(examples).replace("\n", "\n    "), *description]
+
+
+def section_of(option: click.Option) -> str:
+    """Return the section of the help where an option is."""
+    return next((name for name, words in SECTIONS.items() if not set(words.split()).isdisjoint(option.opts)), "Options")
+
+
+def _show_all(ctx: click.Context, _option: click.Parameter, is_asked: bool) -> None:
+    """Show the whole help and end."""
+    if is_asked and not ctx.resilient_parsing:
+        ctx.meta[_WHOLE] = True
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()
 
 
 class Declared(NamedTuple):
@@ -55,6 +141,8 @@ def value(text: str, *names: str, **how: Any) -> Any:
         names: of the option, such as `--json`.
         how: what `click.Option` takes.
     """
+    if isinstance(how.get("type"), click.IntRange):
+        how.setdefault("metavar", "N")
     return Declared(click.Option, names, {"help": text, "show_default": bool(how.get("default")), **how})
 
 
@@ -130,7 +218,7 @@ def all_of(record: type[Gathered]) -> Any:
 
 
 def subcommand(
-    name: str, exits: str = "0 done", *, whole: bool = False, cls: type[click.Command] = click.Command, **how: Any
+    name: str, exits: str = "0 done", *, whole: bool = False, cls: type[click.Command] = HelpWithSections, **how: Any
 ) -> Callable[[Callable[..., int | None]], click.Command]:
     """Return a decorator that makes a subcommand of a function: keyword parameters are options, its result the status.
 
@@ -220,29 +308,27 @@ def a_machine(text: str, metavar: str = "NAME|FILE|ROOT", **how: Any) -> Any:
 
 
 machine: Final = a_machine(
-    "A catalog name; a file of JSON, hwloc's XML or what lscpu and numactl print; an archive, or a sysfs tree.",
+    "A catalog name, a file (JSON, hwloc's XML, output of lscpu and numactl), an archive or a sysfs tree.",
     default="/",
     show_default="this machine",
 )
 devices: Final = value(
-    "Devices: as in nvidia.com/gpu=1; or by a claim of --resources: as in resourceclaim/NAME=1.",
+    "Devices, such as nvidia.com/gpu=1, or those of a claim in --resources: resourceclaim/NAME=1. Repeatable.",
     *("--device", "-d"),
     multiple=True,
     metavar="RESOURCE=N",
 )
 selectors: Final = value(
-    "PCI devices that are a resource, by VENDOR:DEVICE, class=CLASS or both: as in nvidia.com/gpu=10de:*, "
-    "example.com/nic=15b3:*,class=0200. For nvidia.com/gpu, class=03 (display controllers) if not given.",
+    "Treat PCI devices as a resource. SELECTOR is VENDOR:DEVICE, class=CLASS or both: nvidia.com/gpu=10de:*, "
+    "example.com/nic=15b3:*,class=0200. The default class of nvidia.com/gpu is 03 (display controllers). Repeatable.",
     "--device-resource",
     multiple=True,
     metavar="RESOURCE=SELECTOR",
 )
 inventory: Final = file(
-    "Device inventory, in place of the machine's: YAML or JSON, as in "
-    '{"nvidia.com/gpu": [{"id": "gpu0", "numa": 0}, {"id": "gpu1", "numa": [1]}]}.',
-    "--devices",
+    'Devices in place of the machine\'s, as YAML or JSON: {"nvidia.com/gpu": [{"id": "gpu0", "numa": 0}]}.', "--devices"
 )
-near_cpus: Final = flag("Devices on NUMA nodes without CPUs count as near the closest ones with CPUs (GB200).")
+near_cpus: Final = flag("Count devices on NUMA nodes without CPUs as near the closest nodes with CPUs (GB200).")
 
 
 # ---- a kubelet: its release, its configuration, the node that it runs
@@ -267,23 +353,25 @@ def _versions(_ctx: click.Context, _option: click.Parameter, text: str | None) -
 
 def _version(more: str, metavar: str, callback: Callable[..., Any]) -> Any:
     """Declare an option of releases, of which there is more to be said."""
-    text = f"Decide as this kubelet does, as in 1.33; {more} [default: the newest known]"
+    text = f"Decide as this kubelet release, such as 1.33; {more}  [default: the newest known]"
     return value(text, "--kubelet-version", metavar=metavar, callback=callback, shell_complete=complete_versions)
 
 
-kubelet_version: Final = _version("overrides a `kubeletVersion` of the input.", "VERSION", _one_version)
+kubelet_version: Final = _version("overrides `kubeletVersion` in the input.", "VERSION", _one_version)
 kubelet_versions: Final = _version(
-    "of several (1.36,1.37), compare what they decide.", "VERSION[,VERSION...]", _versions
+    "with several (1.36,1.37), compare their decisions.", "VERSION[,VERSION...]", _versions
 )
-config: Final = file("A KubeletConfiguration, or what has one in it, such as /configz or flags.", "--config", "-c")
+config: Final = file(
+    "A KubeletConfiguration, or a file that contains one, such as /configz or kubelet flags.", "--config", "-c"
+)
 kubelet_node: Final = file(
-    "The node that a kubelet runs, with the pods it has: / for this machine, the root of a copy, or an archive, as of "
-    "`alignup node collect`, must-gather or sosreport.",
+    "A kubelet's node with its pods: / for this machine, the root of a copy, or an archive of `alignup node collect`, "
+    "must-gather or sosreport.",
     "--node",
     metavar="ROOT|ARCHIVE",
 )
 node: Final = file(
-    "The root of a machine or of a copy, or an archive, as of `alignup node collect`.",
+    "The root of a machine or of a copy, or an archive of `alignup node collect`.",
     "--node",
     metavar="ROOT|ARCHIVE",
     default="/",
@@ -296,32 +384,32 @@ kubelet_dir: Final = file("The kubelet's folder.  [default: var/lib/kubelet bene
 
 
 nodes_or_cluster: Final = file(
-    "Nodes as JSON lines, or NodeResourceTopology objects in YAML or JSON; Node objects beside them tell the "
-    "kubelets' releases. In place of --kubeconfig.",
+    "Read nodes from a file, not from a cluster: JSON lines, or NodeResourceTopology objects in YAML or JSON. Node "
+    "objects among them tell the kubelets' releases.",
     *("--nodes", "-n"),
 )
 strategy: Final = word(
-    "How placements are scored, higher for better: few NUMA nodes, much or little left on them, the parts of "
-    "CPU, memory and devices in balance, or as Koordinator's design document does.",
+    "What makes a node better: fewer NUMA nodes used, more or less left free, CPU, memory and devices in balance, or "
+    "the rule of Koordinator's design document.",
     STRATEGIES,
     *("--strategy", "-s"),
     default="least-numa-nodes",
 )
 asked_kubeconfig: Final = file(
-    "Ask the cluster of this file.  [default: as kubectl, $KUBECONFIG or ~/.kube/config; in a pod its service account]"
+    "Ask this cluster.  [default: like kubectl, $KUBECONFIG or ~/.kube/config; in a pod, its service account]"
 )
 resources: Final = file(
-    "ResourceSlices, DeviceClasses, ResourceClaims and their templates, in YAML or JSON as kubectl prints them; "
-    "repeatable. Claims in it that have an allocation hold their devices.",
+    "ResourceSlices, DeviceClasses, ResourceClaims and ResourceClaimTemplates, as kubectl prints them. Allocated "
+    "claims hold their devices. Repeatable.",
     *("--resources", "-r"),
     multiple=True,
 )
 require_dra_alignment: Final = flag(
-    "Refuse nodes where the devices of claims would not be near the pod's CPUs and memory; else they come last."
+    "Refuse nodes where devices of claims would be far from the pod's CPUs and memory. By default they come last."
 )
 kubeconfig: Final = file("How to reach the API server.  [default: the service account of this pod]")
 state: Final = value(
-    "The file of leases; by default alignup/leases.json in $XDG_STATE_HOME or ~/.local/state.",
+    "The file of leases.  [default: alignup/leases.json in $XDG_STATE_HOME or ~/.local/state]",
     type=PathType(dir_okay=False, readable=False),
     envvar="ALIGNUP_STATE",
 )
@@ -330,32 +418,31 @@ state: Final = value(
 # ---- the output
 
 reading: Final = value(
-    "Decide as kubelets do, or as the design documents are written where kubelets have gone on since (see "
-    "docs/documents.md).",
+    "Decide like released kubelets, or like the design documents where the two differ (docs/documents.md).",
     type=click.Choice(("kubelet", "documents")),
     default="kubelet",
 )
-product: Final = flag("Show the cross product of the hints, row by row, up to 200 rows.")
+product: Final = flag("Show how hints were merged: the cross product, up to 200 rows.")
 
 
 class Logs(Gathered):
     """What a program that runs on logs to standard error, and how."""
 
     log_level: str = word(
-        "The least that is logged; debug has a line for each pod.",
+        "Log messages of this level and above; debug logs each pod.",
         LOG_LEVELS,
         default="info",
         type=click.Choice(LOG_LEVELS),
     )
-    log_format: str = word(
-        "Log lines of text, or JSON objects.", LOG_FORMATS, default="text", type=click.Choice(LOG_FORMATS)
-    )
+    log_format: str = word("Log lines of text or of JSON.", LOG_FORMATS, default="text", type=click.Choice(LOG_FORMATS))
 
 
 def json(each: str = "") -> Any:
-    """Declare the option of output for programs; `each` is the thing that has an object, where there are several."""
-    return flag(f"Print one JSON object{f' {each}' if each else ''}, and nothing else.", "--json")
+    """Declare the option of output for programs; `each` says per what there is an object, where there are several."""
+    return flag(
+        f"Print {f'a JSON object per {each}, one a line' if each else 'one JSON object'}, and nothing else.", "--json"
+    )
 
 
-svg: Final = file("Draw it into an SVG file (`-`: standard output).", "--svg")
-html: Final = file("Write a page of one self-contained HTML file (`-`: standard output).", "--html")
+svg: Final = file("Draw an SVG picture (`-`: standard output).", "--svg")
+html: Final = file("Write an HTML page (`-`: standard output).", "--html")

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, TypeAlias
 import click
 
 from alignup.cli.failures import CLOSED_PIPE, complain, forget_output, status_of
+from alignup.cli.options import HelpWithSections
 from alignup.errors import AlignupWarning
 from alignup.version import VERSION
 
@@ -30,37 +31,37 @@ SUBCOMMANDS = {
     "explain": "Say why pods are admitted or refused on a machine, and what would help.",
     "why": "Say why a pod of a cluster is refused, and what would help.",
     "claims": "Say which devices the scheduler allocates to claims, or why none.",
-    "machine": "Show what a machine looks like.",
+    "machine": "Show a machine: NUMA nodes, CPUs, memory, devices, distances.",
     "node": "Read, check, show and export the node that a kubelet runs.",
     "replay": "Replay scenarios of pods that come and go.",
     "rank": "Rank the nodes of a cluster for a pod.",
-    "rebalance": "Plan the fewest evictions after which waiting pods find a place.",
-    "simulate": "Place a trace of pods on a cluster, with and without a view of NUMA nodes.",
+    "rebalance": "Plan the fewest evictions that make room for waiting pods.",
+    "simulate": "Play a trace of pods on a cluster with a NUMA-aware or blind scheduler.",
     "run": "Run a command on CPUs, memory and devices of its own.",
     "ps": "List who holds what on this machine.",
-    "release": "Free the lease of a command that is gone.",
-    "extender": "Serve kube-scheduler with a view of NUMA nodes.",
-    "reconcile": "Delete pods that nodes rejected, so that they are replaced.",
+    "release": "Free leases by name.",
+    "extender": "Serve kube-scheduler as a NUMA-aware extender.",
+    "reconcile": "Delete pods that nodes rejected, so that controllers replace them.",
     "fleet": "Simulate kubelets on a real API server.",
     "split": "Cut a machine into equal, aligned parts.",
-    "agent": "Place work on this machine for all its users, with device plugins.",
+    "agent": "Place work on this machine for all its users.",
 }
 # The same of `alignup node`, whose functions they are in the module `node`.
 NODE_SUBCOMMANDS = {
-    "collect": "Pack a kubelet's node into an archive, to be looked at elsewhere.",
+    "collect": "Pack a kubelet's node into an archive.",
     "show": "Show who holds what, as tables, JSON or pictures.",
     "export": "Print a NodeResourceTopology object, or metrics for Prometheus.",
-    "verify": "Verify that running processes sit where the node's state says.",
-    "publish": "Keep the NodeResourceTopology object of this node current.",
-    "check": "Check the state files of a kubelet against each other, the machine and the pods.",
-    "restart": "Say what a restart or an upgrade of the kubelet does to the pods that run.",
+    "verify": "Verify that running processes are placed as the node's state says.",
+    "publish": "Keep the NodeResourceTopology object of this node up to date.",
+    "check": "Check a kubelet's state files against each other, the machine and the pods.",
+    "restart": "Say what a restart or upgrade of the kubelet does to running pods.",
 }
 # The name of a subcommand, the subcommand, and the words after it.
 HOMES = {"ps": "ps", "release": "ps"} | dict.fromkeys(("extender", "fleet", "reconcile", "rebalance"), "cluster")
 _Resolved: TypeAlias = tuple[str | None, click.Command | None, list[str]]
 
 
-class LazyGroup(click.Group):
+class LazyGroup(HelpWithSections, click.Group):
     """A group that knows its subcommands' names and imports them when they are called.
 
     Attributes:
@@ -93,6 +94,11 @@ class LazyGroup(click.Group):
             if close := get_close_matches(args[0], self.subcommands, 1):
                 ctx.fail(f"No such command '{args[0]}'. Did you mean '{close[0]}'?")
         return super().resolve_command(ctx, args)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, and the subcommands."""
+        super().format_options(ctx, formatter)
+        self.format_commands(ctx, formatter)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
         """List the subcommands without importing them."""
@@ -139,18 +145,27 @@ class NodeGroup(LazyGroup):
 
 @click.group(name="node", cls=NodeGroup, epilog="Exit status: that of the subcommand; 2 bad usage or bad input.")
 def node() -> None:
-    """Read the node that a kubelet runs: its machine, configuration, state files and pods."""
+    """Read the node that a kubelet runs: its machine, configuration, state files and pods.
+
+    alignup node collect node1.tar.xz --pods pods.json
+    alignup node show --node node1.tar.xz
+    """
 
 
 @click.group(
     cls=ProgramGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit status: 0 done and admitted; 1 refused, or findings; 2 bad usage or bad input; 130 interrupted; 141 "
-    "nobody read the output. The help of each command says its own.",
+    "output closed early. Each command's help has its own.",
 )
 @click.version_option(VERSION, "--version", "-V", message=f"alignup {VERSION}", help="Show the version.")
 def program() -> None:
-    """Decide which NUMA nodes, CPUs, memory and devices a workload gets, as a kubelet would, and say why not."""
+    """Decide which NUMA nodes, CPUs, memory and devices a workload gets, as a kubelet would, and say why not.
+
+    kubectl alignup why ml/trainer-0
+    alignup explain --machine align-up-article --replicas 2
+    alignup run --cpus 8 -- python train.py
+    """
 
 
 def run_program() -> None:

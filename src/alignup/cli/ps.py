@@ -23,11 +23,14 @@ if TYPE_CHECKING:
 
 
 @options.subcommand("ps")
-def ps(*, state: Path | None = options.state, as_json: bool = options.json("a lease")) -> None:
-    """List the leases of this user: who holds which CPUs, memory and devices, and for how long; and who waits for one.
+def ps(*, state: Path | None = options.state, as_json: bool = options.json("lease")) -> None:
+    """List leases: who holds which CPUs, memory and devices, for how long, and who waits for some.
 
-    A lease whose process is gone holds nothing: the next request reclaims it. A lease of another container
-    or host is of unknown state, and is kept until `alignup release --force`.
+        alignup ps
+        alignup ps --json
+
+    A lease whose process is gone holds nothing: the next request takes what it had. The state of a lease from another
+    container or host is unknown, and the lease stays until `alignup release --force`.
 
     A lease with a cgroup lasts until every process that its command started has ended. Any other lease lasts as long as
     the command and its keeper process, which sees most of these processes.
@@ -158,13 +161,15 @@ def release(
         "NAME...", nargs=-1, required=True, shell_complete=options.complete_leases
     ),
     state: Path | None = options.state,
-    force: bool = options.flag("Free it even if its process runs, which goes on where it is."),
-    as_json: bool = options.flag("Print each lease that was freed as `alignup ps --json` does.", "--json"),
+    force: bool = options.flag("Free the lease even if its process runs. The process is not stopped."),
+    as_json: bool = options.flag("Print each freed lease like `alignup ps --json`.", "--json"),
 ) -> int:
-    """Free the leases of these names, as `alignup ps` shows them.
+    """Free the leases with these names, which `alignup ps` shows.
 
-    A lease whose process runs is refused, exit status 1, unless forced; the others are freed all the same. The
-    process is not ended, and stays bound to CPUs that others can then get.
+        alignup release training
+
+    A lease whose process runs is freed with --force only, else the exit status is 1; the other leases are freed anyway.
+    --force does not end the process. It stays bound to CPUs that others can then get.
     """
     from alignup.errors import AllocationError
     from alignup.host.leases.source import open_source  # startup counts

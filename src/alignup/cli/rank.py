@@ -37,29 +37,33 @@ def command(
     nodes: str | None = options.nodes_or_cluster,
     kubeconfig: str | None = options.asked_kubeconfig,
     strategy: str = options.strategy,
-    top: int = options.value("How many nodes to show.", default=10, type=click.IntRange(min=0)),
-    threads: int = options.value("Threads to use.", default=1, type=click.IntRange(min=1, max=256)),
-    exact: bool = options.flag("Where amounts cannot tell, ask the node itself (JSON lines only)."),
+    top: int = options.value("Show the best N nodes.", default=10, type=click.IntRange(min=0)),
+    threads: int = options.value("Use N threads.", default=1, type=click.IntRange(min=1, max=256)),
+    exact: bool = options.flag("Try the admission on each node that totals alone cannot decide (JSON lines only)."),
     koordinator_profile: str | None = options.word(
-        "Filter and score as Koordinator's scheduler: `document` (its design) or `scheduler` (as released).",
+        "Filter and score like Koordinator: `document` (its design) or `scheduler` (the released one).",
         ("document", "scheduler"),
     ),
     version: KubeletVersion | None = options.kubelet_version,
     counts: bool = options.flag(
-        "Count how many replicas of the pod the nodes could take, up to 110 pods a node, a kubelet's default.",
-        "--replicas",
+        "Count how many replicas of the pod the nodes could take, at most 110 pods per node.", "--replicas"
     ),
     resources: tuple[str, ...] = options.resources,
     require_dra_alignment: bool = options.require_dra_alignment,
-    as_json: bool = options.json("a pod"),
+    as_json: bool = options.json("pod"),
     pods: tuple[str, ...] = options.files("POD.yaml...", required=True),
 ) -> int:
-    """Show which nodes of a cluster would admit a pod, the best first. No pod is placed; each is judged by itself.
+    """Show which nodes of a cluster would admit a pod, the best first, and why the others refuse it.
 
-    A node counts if its kubelet would admit the pod and it has enough of everything in total. Nodes without NUMA
-    management come last, equal nodes in the order of the file. The column `certain` says `no` if only the amounts of a
-    node are known: the node may then refuse the pod all the same, and counts of replicas are upper bounds. Strategies
-    are for kubelets; under --koordinator-profile the profile filters and scores.
+        alignup rank --nodes nodes.jsonl pod.yaml
+        alignup rank --kubeconfig ~/.kube/config --replicas pod.yaml
+
+    No pod is placed; each is judged by itself. `certain: no` means that the node publishes only totals: it may still
+    refuse the pod, and counts of replicas are upper bounds.
+
+    A node counts if its kubelet would admit the pod and if it has enough of everything in total. Nodes without NUMA
+    management come last. Equal nodes keep the order of the file. --strategy applies to kubelets; with
+    --koordinator-profile, the profile filters and scores.
     """
     from alignup.cluster.node_totals import Fit
     from alignup.cluster.ranking import rank, replicas_that_fit

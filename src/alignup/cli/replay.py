@@ -29,35 +29,39 @@ SHOWN_PROGRESS = 200
 @options.subcommand("replay", "0 done; 1 with --fail-on-refusal if something was refused")
 def command(
     *,
-    as_json: bool = options.json("a scenario"),
-    with_hints: bool = options.flag("With --json: add what each provider offered.", "--hints"),
-    fail_on_refusal: bool = options.flag("Exit with status 1 if a pod is refused, or a kubelet would not start."),
+    as_json: bool = options.json("scenario"),
+    with_hints: bool = options.flag("With --json: add the hints of each provider.", "--hints"),
+    fail_on_refusal: bool = options.flag("Exit with status 1 if a pod is refused or a kubelet would not start."),
     versions: tuple[KubeletVersion, ...] = options.kubelet_versions,
     compares: bool = options.flag(
-        "Compare what several kubelets decide: those of --kubelet-version, or of a list that follows, as in "
-        "`--compare-versions 1.36,1.37 FILE`, or all that are known; with --json, one object for each of them.",
+        "Compare the decisions of several releases: those of --kubelet-version, of a list that follows "
+        "(`--compare-versions 1.36,1.37 FILE`), or all known releases. With --json, an object for each release.",
         "--compare-versions",
     ),
     summary: bool = options.flag(
-        "Print a report in place of the steps: admissions, refusals, alignment, and how full the NUMA nodes got."
+        "Print a report, not the steps: admissions, refusals, alignment, and how full the NUMA nodes got."
     ),
     compare: str | None = options.value(
-        "Replay everything under each of these, and print the reports side by side: as in restricted/pod,none.",
+        "Replay everything under each of these policies, such as restricted/pod,none, and print the reports side by "
+        "side.",
         metavar="POLICY[/SCOPE],...",
         shell_complete=options.one_of(*options.POLICIES, *(f"{one}/pod" for one in options.POLICIES[1:])),
     ),
     html: str | None = options.html,
     files: tuple[str, ...] = options.files("FILE.jsonl...", required=True),
 ) -> int:
-    """Replay scenarios, one JSON object a line (gzip too; `-` reads standard input).
+    """Replay scenarios of pods that come and go, one JSON object a line (gzip too; `-` reads standard input).
 
-    A scenario has the keys `machine` (as `alignup machine --json` prints it, or a name of the catalog), `kubelet`
-    (fields of a KubeletConfiguration), `devices` (resource -> [{"id", "numa"}]), `preferredSets`, `name`, and `steps`:
+        alignup replay scenarios.jsonl
+        alignup replay --compare restricted/pod,none scenarios.jsonl
+
+    A scenario has the keys `machine` (a catalog name, or what `alignup machine --json` prints), `kubelet` (fields of a
+    KubeletConfiguration), `devices` (resource -> [{"id", "numa"}]), `preferredSets`, `name`, and `steps`:
     {"admit": Pod}, {"start": uid, "container": name} or {"remove": uid}. docs/scenarios.md describes them all.
 
-    In a report, stranded is free but unusable capacity: the part of the allocatable amount that was free when a pod
-    was refused although the node had enough of every resource in total; averaged over all pods that arrived. Held is
-    averaged over steps.
+    In a report, stranded capacity is free but unusable. It is the share of the allocatable amount that was free when a
+    pod was refused although the node had enough of every resource in total, averaged over all pods that arrived. Held
+    capacity is averaged over steps.
     """
     if with_hints and not as_json:
         raise click.UsageError("--hints needs --json")
@@ -201,7 +205,7 @@ def container_text(name: str, container: Mapping[str, Any], *, whole: bool = Fal
 def difference_lines(label: str, texts: Mapping[KubeletVersion, str]) -> Iterator[str]:
     """Yield what releases say about one thing: one line if several agree on it, else one for each group that does."""
     if len(set(texts.values())) == 1 < len(texts):
-        yield terminal.safe(f"{label}: the same, {next(iter(texts.values()))}")
+        yield terminal.safe(f"{label}: {', '.join(map(str, texts))} agree: {next(iter(texts.values()))}")
         return
     yield terminal.safe(f"{label}:")
     for text in dict.fromkeys(texts.values()):

@@ -6,6 +6,7 @@ bad usage, bad input, a refusal.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from contextlib import suppress
@@ -17,7 +18,7 @@ import click
 from alignup.cli import options
 from alignup.cli.failures import complain, status_of
 from alignup.cli.inputs import SiteSource
-from alignup.errors import AlignupError, AllocationError, InputError
+from alignup.errors import AlignupError, AllocationError, InputError, system_errors
 from alignup.host.launchers import local_rank
 from alignup.host.leases.record import DEFAULT_POLICY, PartOf, Request
 from alignup.host.leases.request import check_wait, make_request, parse_device_counts, parse_part
@@ -29,12 +30,13 @@ if TYPE_CHECKING:
     from alignup.host.leases.source import AgentSource, FileSource
     from alignup.kubernetes.versions import KubeletVersion
 
+STDERR = 2
 _SHOWN_COMMAND = 100
 _FOR_EVER = "inf"
 _NOT_IN_NAMES = re.compile("[^A-Za-z0-9_]+")
 
 
-class RunCommand(click.Command):
+class RunCommand(options.HelpWithSections):
     """A command whose bad usage has a status of its own, so that it is not taken for that of what it runs."""
 
     def make_context(self, *arguments: Any, **options: Any) -> click.Context:
@@ -61,14 +63,14 @@ class RunCommand(click.Command):
 def command(
     *,
     cpus: int = options.value("Whole CPUs; with --part: CPUs of each part.", default=0, type=click.IntRange(min=0)),
-    memory: str = options.value("Memory, as in 8Gi.", default="0", show_default=False, metavar="SIZE"),
+    memory: str = options.value("Memory, such as 8Gi.", default="0", show_default=False, metavar="SIZE"),
     devices: tuple[str, ...] = options.devices,
     policy: str = options.word(
-        "How closely CPUs, memory and devices must belong together.", options.POLICIES, default=DEFAULT_POLICY
+        "How strictly to align CPUs, memory and devices.", options.POLICIES, default=DEFAULT_POLICY
     ),
-    name: str = options.value("What `alignup ps` shows; made up if not given.", default="", metavar="NAME"),
+    name: str = options.value("The name that `alignup ps` shows.", default="", metavar="NAME"),
     part: str | None = options.value(
-        "A part as of `alignup split`; auto: the launcher's local rank.",
+        "A part of the machine, as `alignup split` cuts it. auto: the part of the launcher's local rank.",
         metavar="RANK/PARTS|auto",
         shell_complete=options.one_of("auto"),
     ),
@@ -76,31 +78,37 @@ def command(
     version: KubeletVersion | None = options.kubelet_version,
     state: Path | None = options.state,
     wait: float | None = options.value(
-        "Wait in order of arrival until the request can be met: for at most SECONDS, or as long as it takes.",
+        "Wait in a queue until the request can be met, at most SECONDS or without a limit.",
         type=click.FloatRange(min=0),
         is_flag=False,
         flag_value=_FOR_EVER,
         metavar="[SECONDS]",
     ),
-    no_bind: bool = options.flag("Neither bind CPUs nor memory; needed for any machine but this one."),
+    no_bind: bool = options.flag("Bind neither CPUs nor memory. Needed for any machine but this one."),
     no_mounts: bool = options.flag(
-        "Leave mounts and device files that device plugins ask for to the command, which may start a container."
+        "Leave the mounts and device files that device plugins ask for to the command, such as a container engine."
+    ),
+    json_fd: int | None = options.value(
+        "Write the lease to file descriptor N as one line of JSON, like `alignup ps --json`.",
+        type=click.IntRange(min=0),
     ),
     words: tuple[str, ...] = options.argument("-- COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED),
 ) -> int:
     """Run COMMAND on CPUs, memory and devices of its own, and give them back when it ends.
 
-    Its environment names the CPUs, memory and devices: ALIGNUP_CPUS, ALIGNUP_NUMA_NODES, ALIGNUP_MEMORY,
-    ALIGNUP_DEVICE_<RESOURCE>, and CUDA_VISIBLE_DEVICES for nvidia.com/gpu. Resources that are not
-    asked for are not restricted.
+        alignup run --cpus 8 --memory 16Gi -- python train.py
+        alignup run --cpus 4 --device nvidia.com/gpu=1 --wait -- ./job
 
-    Memory comes from the NUMA nodes of the CPUs first, then from the nearest; from them only under the policies
-    restricted and single-numa-node. Processes that the command leaves running keep what they have until they end too.
-    Variables such as OMP_NUM_THREADS are not set: OpenMP and other libraries see the CPUs that the process is bound to.
-    Device plugins may ask for mounts and device files at other paths than those of the host. They are seen by the
-    command and what it starts only, and need CAP_SYS_ADMIN.
+    Its environment names what it got: ALIGNUP_CPUS, ALIGNUP_NUMA_NODES, ALIGNUP_MEMORY, ALIGNUP_DEVICE_<RESOURCE>, and
+    CUDA_VISIBLE_DEVICES for nvidia.com/gpu. A resource that is not requested is not restricted.
 
-    Standard output is the command's; the lease as JSON is in ALIGNUP_LEASE.
+    Memory comes from the NUMA nodes of the CPUs first, then from the nearest other nodes. Under the policies restricted
+    and single-numa-node it comes from the nodes of the CPUs only. Processes that the command leaves running keep what
+    they have until they end, too. Variables such as OMP_NUM_THREADS are not set: OpenMP and other libraries see the
+    CPUs that the process is bound to. Device plugins may ask for mounts and device files at paths other than the
+    host's. Only the command and its children see them, and mounting needs CAP_SYS_ADMIN.
+
+    Standard output is the command's. The variable ALIGNUP_LEASE holds the lease as JSON.
 
     The exit status is the command's, 128+N if signal N ended it, 127 if it is not found, 126 if it cannot be
     executed, and 125 with a sentence on standard error if the request is refused or anything else is wrong.
@@ -121,8 +129,13 @@ def command(
             prefix="--",
         )
         check_wait(wait, "--wait")
+        if json_fd is not None:
+            with system_errors("--json-fd cannot write to descriptor", json_fd):
+                os.write(json_fd, b"")
+                # the command has no use for it, and its reader is to see the end
+                os.set_inheritable(json_fd, json_fd <= STDERR)
         source = open_source(state, complain, site.load, site.told)
-        return run(source, wanted, words, binds=not no_bind, mounts=not no_mounts, wait=wait)
+        return run(source, wanted, words, binds=not no_bind, mounts=not no_mounts, wait=wait, json_fd=json_fd)
 
     return status_of(work, OWN_FAILURE)
 
@@ -146,8 +159,9 @@ def run(
     binds: bool,
     mounts: bool = True,
     wait: float | None = None,
+    json_fd: int | None = None,
 ) -> int:
-    """Run a command with a lease, and return its exit status.
+    """Run a command with a lease, which is written to a descriptor if one is given, and return its exit status.
 
     Raises:
         AllocationError: the request is refused.
@@ -178,6 +192,8 @@ def run(
             )
             grant = source.acquire(request, wait)
             start = _start(grant, binds=binds, mounts=_mounts(grant) if mounts else ())
+            if json_fd is not None:
+                _tell(grant.lease, json_fd)
         except BaseException as error:
             waiting.abandon()
             if isinstance(error, AllocationError):
@@ -187,6 +203,22 @@ def run(
     finally:
         if grant is not None and waiting.is_over:
             _give_back(source, grant.lease)
+
+
+def _tell(lease: LeaseRecord, descriptor: int) -> None:
+    """Write a lease as a line of JSON, as `alignup ps` does, and close the descriptor unless others use it.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    from alignup.cli.ps import lease_dict  # few need it
+
+    line = json.dumps(lease_dict(lease, "running"), separators=(",", ":"))
+    with (
+        system_errors("--json-fd cannot write to descriptor", descriptor),
+        open(descriptor, "w", encoding="utf-8", closefd=descriptor > STDERR) as file,  # no path
+    ):
+        file.write(f"{line}\n")
 
 
 def _mounts(grant: Grant) -> tuple[Mount, ...]:

@@ -27,37 +27,39 @@ SHOWN_PROGRESS = 2000
 def command(
     *,
     nodes: str = options.file(
-        "Nodes as JSON lines (keys of a scenario, and a name), or NodeResourceTopology objects.",
+        "Nodes: JSON lines (the keys of a scenario and a name), or NodeResourceTopology objects.",
         *("--nodes", "-n"),
         required=True,
     ),
     pods: str | None = options.file(
-        "The trace, JSON lines: time with admit (and duration), or remove.", *("--pods", "-p")
+        "The trace as JSON lines: a time with admit (and duration) or remove.", *("--pods", "-p")
     ),
-    generate: int | None = options.value(
-        "Make up N arrivals instead of --pods.", type=click.IntRange(min=1), metavar="N"
-    ),
+    generate: int | None = options.value("Generate N arrivals in place of --pods.", type=click.IntRange(min=1)),
     strategy: str | None = options.word(
-        "How nodes are ranked; see `alignup rank`.  [default: least-numa-nodes; least-allocated with --blind]",
+        "What makes a node better; see `alignup rank`.  [default: least-numa-nodes; least-allocated with --blind]",
         options.STRATEGIES,
         *("--strategy", "-s"),
     ),
-    blind: bool = options.flag("Let the scheduler see node totals only, as the default scheduler does."),
+    blind: bool = options.flag("Let the scheduler see node totals only, like the default scheduler."),
     seed: int = options.value(
-        "Seed for choosing between equal nodes, and for the arrivals of --generate.", default=0, show_default=True
+        "The seed for choosing between equal nodes and for --generate.", default=0, show_default=True
     ),
-    attempts: int = options.value("Nodes to try before a pod is given up.", default=1, type=click.IntRange(min=1)),
+    attempts: int = options.value("Try N nodes before a pod is given up.", default=1, type=click.IntRange(min=1)),
     rebalance: float | None = options.seconds(
-        "Let pods wait, evict pods to make room at most once in SECONDS of the trace, and compare."
+        "Let pods wait, evict others to make room at most once in SECONDS of the trace, and compare."
     ),
     version: KubeletVersion | None = options.kubelet_version,
     resources: tuple[str, ...] = options.resources,
     as_json: bool = options.json(),
 ) -> None:
-    """Place a trace of pods on a cluster: a scheduler ranks the nodes, and the node itself admits or refuses.
+    """Place a trace of pods on a cluster: a scheduler ranks the nodes, and the chosen node admits or refuses.
 
-    With --blind the scheduler does not see NUMA nodes; compare what the nodes then refuse. With --rebalance pods that
-    find no node wait, and `alignup rebalance` moves others out of their way; the same trace is played without it too.
+        alignup simulate --nodes nodes.jsonl --generate 1000
+        alignup simulate --nodes nodes.jsonl --pods trace.jsonl --blind
+
+    With --blind, the scheduler does not see NUMA nodes; compare how much the nodes then refuse. With --rebalance, pods
+    that find no node wait, and `alignup rebalance` makes room for them. The trace is also played without it, and that
+    result is taken if it is better.
     """
     from alignup.cluster.cluster import Cluster
     from alignup.cluster.simulation import Simulation, read_trace, synthetic_trace
@@ -84,11 +86,19 @@ def command(
         without = play(simulate(Cluster.from_nodes(dict(zip(cluster.names, copies, strict=True))), waits=True))
     simulation = simulate(cluster, rebalance=rebalance)
     report = {"nodes": len(cluster), "strategy": simulation.strategy, "blind": blind, "seed": seed, **play(simulation)}
-    report |= {} if without is None else {"rebalance": rebalance, "without": without}
+    if without is not None and merit(report) < merit(without):
+        report = {**report, **without, "rebalance": rebalance, "discarded": {name: report[name] for name in without}}
+    elif without is not None:
+        report |= {"rebalance": rebalance, "without": without}
     if as_json:
         print_json(report)
     else:
         show(report)
+
+
+def merit(report: dict[str, Any]) -> tuple[int, float]:
+    """Return how good a report is, the higher the better: how many pods were placed, and how little they waited."""
+    return report["placed"], -report["waiting"]["mean"]
 
 
 def show(report: dict[str, Any]) -> None:
@@ -117,7 +127,9 @@ def show(report: dict[str, Any]) -> None:
     columns = (report["utilisation"], report["peak"], report["stranded"])
     rows = ((name, *(number_in(column[name]) for column in columns)) for name in report["utilisation"])
     print_whole(console, Table("resource", *numbers, numbers=numbers, rows=rows))
-    if "without" in report:
+    if "discarded" in report:
+        console.print("rebalancing would make it worse, so it was not done:")
+    if "rebalance" in report:
         headings = ("placed", "still wait", "waited on average", "at most", "evictions", "CPUs in use", "stranded")
         forms = {"pods": "d", "mean": ".1f", "longest": ".0f", "evictions": "d"}
         rows = (
@@ -127,6 +139,6 @@ def show(report: dict[str, Any]) -> None:
                 *(number_in(found["waiting"][key], form) for key, form in forms.items()),
                 *(number_in(found[key].get("cpu")) for key in ("utilisation", "stranded")),
             )
-            for words, found in (("without", report["without"]), ("with", report))
+            for words, found in (("without", report.get("without", report)), ("with", report.get("discarded", report)))
         )
         print_whole(console, Table("rebalancing (s)", *headings, numbers=headings, rows=rows))

@@ -22,18 +22,22 @@ def command(
     *,
     parts: int = options.argument("N", type=click.IntRange(min=1)),
     cpus_per_part: int = options.value(
-        "CPUs of each part; as many as there are if not given.", default=0, type=click.IntRange(min=0)
+        "CPUs of each part.  [default: as many as there are]", default=0, type=click.IntRange(min=0)
     ),
     devices: tuple[str, ...] = options.devices,
     site: SiteSource = options.all_of(SiteSource),
-    as_json: bool = options.json("a part"),
-    as_env: bool = options.flag("Print the environment variables of each part on a line.", "--env"),
+    as_json: bool = options.json("part"),
+    as_env: bool = options.flag("Print a line of environment variables per part.", "--env"),
 ) -> None:
     """Cut a machine into N equal, disjoint, aligned parts: CPUs, memory and devices for N ranks.
 
-    Every part has as many cores, and as many devices of each resource; no core is in two parts where there are enough
-    of them; as many parts as possible lie on one NUMA node each, the others on as few and as close nodes as possible;
-    each part gets the closest devices. `alignup run --part` takes one of them.
+        alignup split 8
+        alignup split 4 --machine dgx-h100 --device nvidia.com/gpu=2
+
+    All parts have the same number of cores and of devices. `alignup run --part` takes one of them.
+
+    If there are enough cores, no core is in two parts. As many parts as possible lie on one NUMA node each, and the
+    others on as few and as close nodes as possible. Each part gets the closest devices.
     """
     from alignup.host.leases.file import LeaseFile  # startup counts
     from alignup.host.leases.request import parse_device_counts  # startup counts

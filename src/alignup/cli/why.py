@@ -31,20 +31,25 @@ class Question(View):
 
     pod: str = options.argument("[NAMESPACE/]POD")
     namespace: str | None = options.value(
-        "The namespace of the pod.  [default: that of the context]", "--namespace", "-n", metavar="NAME"
+        "The namespace of the pod.  [default: the context's namespace]", "--namespace", "-n", metavar="NAME"
     )
-    context: str | None = options.value("The context of the file to use in place of its current one.", metavar="NAME")
+    context: str | None = options.value(
+        "The context of the kubeconfig.  [default: its current context]", metavar="NAME"
+    )
     kubeconfig: str | None = options.asked_kubeconfig
-    node_name: str | None = options.value("Explain this node in full.", metavar="NAME")
+    node_name: str | None = options.value("Explain the pod on this node in full.", metavar="NAME")
     as_json: bool = options.json()
 
 
 @options.subcommand("why", "0 if some node would admit the pod, or it runs; 1 if none would")
 def command(*, question: Question = options.all_of(Question)) -> int:
-    """Say why a pod of a cluster is refused on each node, or was rejected on its own, and what would help.
+    """Say why a pod of a cluster is refused, or was rejected by its node, and what would help.
 
-    Nodes are known by what they publish (`alignup node publish`). As a plugin of kubectl: `kubectl alignup why POD`.
-    It only reads: pods, nodes, NodeResourceTopology objects and PodDisruptionBudgets.
+        kubectl alignup why ml/trainer-0
+        alignup why trainer-0 --namespace ml --node-name node1
+
+    It knows nodes by what they publish (`alignup node publish`). It only reads: pods, nodes, NodeResourceTopology
+    objects and PodDisruptionBudgets.
     """
     return why(question)
 

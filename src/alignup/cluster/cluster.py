@@ -205,6 +205,10 @@ REASONS: Final = (
 class Evaluation(Record, eq=False):
     """The answer of each node of a cluster to a pod.
 
+    >>> pod = read_pod({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+    >>> Cluster.from_nodes({"a": Node(read_machine("xeon-2s"))}).evaluate(pod).admitted.tolist()
+    [True]
+
     Attributes:
         reason: an index into `REASONS`; 0 where the pod is admitted.
         affinity: the NUMA nodes of all containers together, bit i for position i; 0: none was decided, or refused.
@@ -270,6 +274,12 @@ _SHARES: Final = 16
 
 class Cluster:
     """Thousands of nodes, judged at once.
+
+    >>> nodes = {name: Node(read_machine("xeon-2s")) for name in ("a", "b")}
+    >>> cluster = Cluster.from_nodes(nodes)
+    >>> pod = read_pod({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+    >>> [cluster.names[index] for index in cluster.evaluate(pod).best(2)]
+    ['a', 'b']
 
     Make one with `from_nodes`, `from_json_lines` or `read_node_resource_topologies`. A cluster made from nodes keeps
     them, and sees at once what is admitted and removed there. After a change of another kind (an inventory of devices,

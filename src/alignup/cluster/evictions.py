@@ -43,6 +43,9 @@ _STRATEGY: Final = "most-allocated"
 class Standing(Record):
     """The facts about a pod that decide whether it may go for others.
 
+    >>> Standing(priority=100, comes_back=False).priority
+    100
+
     Attributes:
         since: when it began to run, in seconds: of pods that are equal otherwise the youngest goes.
         budgets: the disruption budgets that protect it.
@@ -77,6 +80,11 @@ class Step(Record):
 
 class RoomPlan(Record):
     """How waiting pods find a place.
+
+    >>> pod = read_pod({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+    >>> plan = plan_room(Cluster.from_nodes({"a": Node(read_machine("xeon-2s"))}), [pod])
+    >>> [step.action for step in plan.steps], plan.left_out
+    (['place'], ())
 
     Attributes:
         steps: in the order in which they were tried, and work.
@@ -213,6 +221,10 @@ def plan_room(
     budgets: Mapping[str, int] | None = None,
 ) -> RoomPlan:
     """Return the fewest evictions after which these pods are admitted, and every evicted pod again somewhere.
+
+    >>> pod = read_pod({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+    >>> plan_room(Cluster.from_nodes({"a": Node(read_machine("xeon-2s"))}), [pod]).evictions
+    ()
 
     A pod is evicted only if a controller replaces it, if the replacement is aligned as well as before, if the waiting
     pod is at least as important, and if disruption budgets allow it. For up to three evictions in a small cluster, all

@@ -63,23 +63,23 @@ def cause_of(trial: Trial, refusal: Refusal) -> Cause:
     else:
         found = merge_cause(refusal, question.holdings.numa_node_ids, _amounts_in(question, trial.pod))
         if "cpu" in found.resources:
-            found = replace(found, sentence=found.sentence + _left_behind(trial.pod, question))
+            found = replace(found, sentence=_left_behind(trial.pod, question) + found.sentence)
     limit = "" if trial.admission.exact else LIMIT_REACHED
     return Cause(one_line(found.sentence) + limit, found.kind, found.resources)
 
 
 def _left_behind(pod: Pod, question: Question) -> str:
-    """Return which CPUs of init containers the container has to take over; empty if there are none."""
+    """Return which CPUs of init containers the container must reuse, as the beginning of a cause; empty: none."""
     if question.container is None:
         return ""
     ended = {one.name for one in pod.init_containers if not one.is_sidecar} - {question.container.name}
     left = [
-        f"init container {one.container!r} left CPUs {one.cpus} on {named('NUMA node', nodes)}"
+        f"{named('CPU', [one.cpus])} of init container {one.container!r} on {named('NUMA node', nodes)}"
         for one in question.holdings.containers
         if one.pod_uid == pod.uid and one.container in ended and one.cpus
         for nodes in [[node for node, cpus in question.holdings.node_cpus.items() if cpus & int(one.cpus)]]
     ]
-    return f"; {' and '.join(left)}, which container {question.container.name!r} must reuse" if left else ""
+    return f"it must reuse {' and '.join(left)}, so " if left else ""
 
 
 def _of_node(trial: Trial, limits: NodeObject, refusal: Refusal) -> str:
@@ -174,8 +174,8 @@ def _of_allocation(trial: Trial, question: Question, refusal: Refusal) -> Cause:
         request = container.exclusive_cpus
         if request % trial.cpus_per_core:
             words = (
-                f"{request} cpu asked, and the CPU manager's option full-pcpus-only gives only whole cores "
-                f"of {trial.cpus_per_core} CPUs"
+                f"{request} cpu asked, but the CPU manager's option full-pcpus-only gives whole cores only: "
+                f"multiples of {trial.cpus_per_core} CPUs"
             )
         return Cause(words, "whole cores", blamed)
     if question.failed == "cpu":
@@ -268,7 +268,7 @@ def admitted_cause(trial: Trial, containers: Sequence[ContainerPart]) -> Cause:
     where = places_in_words(trial.before, {one.name: one.got for one in containers if one.got})
     if not where:
         return Cause(f"admitted; it requests nothing that is aligned to NUMA nodes{room}", "not aligned")
-    each = ", each container where all its resources prefer to be" if several else ""
+    each = ", every container with all its resources on its preferred NUMA nodes" if several else ""
     return Cause(f"admitted, aligned {where}{each}{room}", "aligned")
 
 

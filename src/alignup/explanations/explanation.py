@@ -149,6 +149,12 @@ class ContainerPart(Record):
 class Suggestion(Record):
     """A change under which the pod would be admitted, or aligned better: tried, and found to be so.
 
+    >>> node = Node(read_machine("xeon-2s"), {"topologyManagerPolicy": "restricted", "cpuManagerPolicy": "static"})
+    >>> limits = {"cpu": "200", "memory": "1Gi"}
+    >>> pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]}}
+    >>> explain(node, pod).suggestions[0].text
+    'ask for 128 cpu instead of 200'
+
     Attributes:
         kind: `request`, `pod`, `kubelet`, `plugin` or `remove`.
         attempt: has one of the keys `pod`, `kubelet`, `excludeTopology` and `remove`; `docs/explain.md` says how to
@@ -176,6 +182,11 @@ class Suggestion(Record):
 
 class Explanation(Record):
     """Why a pod would be admitted or refused on a node now, and what would help.
+
+    >>> node = Node(read_machine("xeon-2s"))
+    >>> explanation = explain(node, {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+    >>> explanation.admitted, explanation.cause
+    (True, 'admitted; policy none aligns nothing')
 
     Attributes:
         pod: `namespace/name`.

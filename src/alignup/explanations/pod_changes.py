@@ -27,6 +27,8 @@ Reduction = tuple[float, Suggestion]
 # (container, resource).
 Key = tuple[str, str]
 
+# Given up by who rewrites a pod: more than by a drain.
+LAST: Final = 3.0
 MOST_CONTAINERS: Final = 4
 MOST_PARTS: Final = 8
 SCALE: Final = 64
@@ -155,8 +157,8 @@ def node_reductions(attempts: Attempts, resources: Sequence[str]) -> Iterator[Re
         yield 1 - count * step / asked, Suggestion("request", text + whom, {"pod": shaped(count)})
 
 
-def shapes(attempts: Attempts, container: str | None) -> Iterator[Suggestion]:
-    """Yield shapes that ask for no less and would be admitted.
+def shapes(attempts: Attempts, container: str | None) -> Iterator[Reduction]:
+    """Yield shapes that ask for no less and would be admitted; a container is split where nothing else helps.
 
     Args:
         attempts: the node and the pod.
@@ -164,9 +166,9 @@ def shapes(attempts: Attempts, container: str | None) -> Iterator[Suggestion]:
     """
     for one in attempts.pod.all_containers:
         if container in (None, one.name):
-            yield from _whole_cores(attempts, one)
+            yield from ((0.1, shape) for shape in _whole_cores(attempts, one))
             if not one.is_init:
-                yield from _split(attempts, one)
+                yield from ((LAST, shape) for shape in _split(attempts, one))
 
 
 def _whole_cores(attempts: Attempts, container: Container) -> Iterator[Suggestion]:

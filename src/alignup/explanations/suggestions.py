@@ -113,7 +113,7 @@ def _for_refused(attempts: Attempts, trial: Trial, blamed: Sequence[str]) -> Ite
         yield from ((0.2 + 0.6 * lost, one) for lost, one in node_reductions(attempts, blamed))
     elif attempts.manifest:
         container = refusal.container if refusal else None
-        yield from ((0.1, one) for one in shapes(attempts, container))
+        yield from shapes(attempts, container)
         if "cpu" in blamed:
             yield from ((0.25, one) for one, _ in islice(shared_container(attempts), 1))
         resources = blamed or tuple(dict.fromkeys(name for one in trial.pod.all_containers for name in asked_by(one)))
@@ -137,7 +137,7 @@ def _for_refused(attempts: Attempts, trial: Trial, blamed: Sequence[str]) -> Ite
     elif not whole and not has_users_providers:
         changes = islice(kubelet_changes(attempts, trial.before, blamed), MOST_FOUND)
         # those that hold as the node is go first
-        yield from ((0.3 + 0.6 * lost + (one.after == "drain"), one) for lost, one in changes)
+        yield from ((0.15 + 0.6 * lost + (one.after == "drain"), one) for lost, one in changes)
 
 
 def _plugin_changes(attempts: Attempts, holdings: Holdings) -> Iterator[Suggestion]:
@@ -240,5 +240,5 @@ def _alignment(admission: Admission, holdings: Holdings) -> tuple[float, str]:
     if not where or all(hint is None for hint in hints):
         return 0.0, f"{placed}, with nothing aligned"
     if all(hint is not None and hint.preferred for hint in hints):
-        return 0.0, f"{placed}, which every resource prefers"
-    return NOT_PREFERRED, f"{placed}, which not every resource prefers"
+        return 0.0, f"{placed}, fully aligned"
+    return NOT_PREFERRED, f"{placed}, misaligned for some resources"

@@ -63,7 +63,7 @@ def offered_in_words(resource: ResourcePart) -> str:
     """Return the sets of NUMA nodes that a resource was offered on."""
     seen = resource.offered
     if seen is None:
-        return "" if resource.places else "not allocated by NUMA node here"
+        return "" if resource.places else "not pinned to NUMA nodes here"
     if seen.anywhere:
         return "any"
     if seen.is_impossible:
@@ -125,7 +125,7 @@ def group_in_words(group: MemoryGroup) -> str:
 
 def container_columns(explanation: Explanation) -> tuple[str, str, str, str]:
     """Return the headings of `container_rows`."""
-    return "container", "CPUs", "got" if explanation else "got before the refusal", "missed"
+    return "container", "CPUs", "got" if explanation else "allocated, then taken back", "better placement missed"
 
 
 def container_rows(explanation: Explanation, containers: Sequence[ContainerPart]) -> Iterator[tuple[str, ...]]:

@@ -109,7 +109,7 @@ def decode_spec(annotations: Mapping[str, str], keys: Iterable[str]) -> NumaTopo
     known = {*said, *(name.casefold() for name in _OTHER_FIELDS)}
     strange = [name for name in fields if name.casefold() not in known]
     for name, meant in misspelt_keys(strange, (_POLICY_FIELD, _EXCLUSIVE_FIELD)):
-        warn(f"the field {name} at {where} is unknown and ignored; {meant!r} is meant")
+        warn(f"the field {name} at {where} is unknown and ignored; did you mean {meant!r}?")
     for name, value in fields.items():
         folded = name.casefold()
         if folded not in said or value is None:

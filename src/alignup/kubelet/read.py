@@ -269,7 +269,7 @@ def _check_policies(records: NodeRecords, config: KubeletConfig) -> None:
         if one is not None and one.policy != policy and (one.policy or policy != "None"):
             raise ConfigError.at(name, f"the policy {policy} of the configuration", one.policy)
         if one is None and policy in {"static", "Static"}:
-            warn(f"no {name} at {records.files.source}: nobody holds anything of it")
+            warn(f"no {name} at {records.files.source}: assuming that no container holds any of it")
 
 
 def _active(records: NodeRecords) -> Mapping[str, Sequence[str]] | None:

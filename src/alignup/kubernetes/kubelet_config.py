@@ -61,6 +61,10 @@ class NodeReserve(Record):
 class KubeletConfig(Record):
     """The fields of a KubeletConfiguration that the resource managers read, with the kubelet's defaults.
 
+    >>> config = KubeletConfig.from_dict({"topologyManagerPolicy": "restricted", "cpuManagerPolicy": "static"})
+    >>> config.topology_manager_policy, config.topology_manager_scope
+    ('restricted', 'container')
+
     Attributes:
         reserved_cpu_count: CPUs that `kubeReserved` and `systemReserved` reserve when `reservedSystemCPUs` names none.
         feature_gates: those that are given; with none, the gates of policy options are on.

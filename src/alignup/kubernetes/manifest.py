@@ -49,6 +49,9 @@ _COMPUTE: Final = frozenset(_RESIZABLE)
 def read_pod(manifest: Mapping[str, Any], place: str = "", stored_qos: QOSClass | None = None) -> Pod:
     """Return the pod that a manifest describes.
 
+    >>> read_pod({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}).namespaced_name
+    'default/p'
+
     Defaults are the API server's: a request that is missing is the limit of the same resource, the namespace
     is `default`. A missing uid, which the server would make up, is `namespace/name` here; a name that it would
     generate ends in 0. `kind` and `apiVersion` may be missing. Resource claims are ignored with a warning.

@@ -19,7 +19,12 @@ from alignup.records import Record, field, replace
 
 
 class QOSClass(StrEnum):
-    """The quality of service class that Kubernetes derives from requests and limits."""
+    """The quality of service class that Kubernetes derives from requests and limits.
+
+    >>> pod = read_pod({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+    >>> pod.qos is QOSClass.BEST_EFFORT
+    True
+    """
 
     GUARANTEED = "Guaranteed"
     BURSTABLE = "Burstable"
@@ -60,6 +65,11 @@ POLICIES: Final = "alignup.dev/policies"
 
 class Container(Record):
     """One container and its requests.
+
+    >>> resources = {"limits": {"cpu": "2", "memory": "1Gi"}}
+    >>> pod = read_pod({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "resources": resources}]}})
+    >>> pod.containers[0].exclusive_cpus, pod.containers[0].memory
+    (2, (('memory', 1073741824),))
 
     `requests` and `limits` map resource names to whole numbers: `cpu` in thousandths of a CPU, all else in
     units (bytes, devices). The last four fields are derived from them once, for the managers:
@@ -133,6 +143,10 @@ ANY_NODE = NodeConstraints()
 
 class Pod(Record):
     """A pod; `exclusive_cpus`, `memory` and `devices` are its effective request, as for a container.
+
+    >>> pod = read_pod({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+    >>> pod.namespaced_name, str(pod.qos)
+    ('default/p', 'BestEffort')
 
     Attributes:
         all_containers: init containers, then the others: the order in which they are admitted. Filled in if not given.

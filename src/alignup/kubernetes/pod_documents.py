@@ -324,7 +324,7 @@ def _warn_of_keys(manifest: Mapping[str, Any], place: str, whose: str) -> None:
                 places.append((f"{where}.resources", _mapping(container, "resources"), "resources"))
     for where, mapping, kind in places:
         for key, meant in unknown_keys(mapping, known_names(kind)):
-            hint = f"; {meant!r} is meant" if meant else ""
+            hint = f"; did you mean {meant!r}?" if meant else ""
             warn(f"{whose}: the key {_at(where, key)} is unknown and ignored{hint}")
 
 

@@ -37,6 +37,9 @@ _KEYS = frozenset({"id", "numa", "healthy", "pci"})
 class Device(Record):
     """One device as its plugin reports it.
 
+    >>> Device("gpu0", (0,)).numa_nodes
+    (0,)
+
     Attributes:
         id: unique within the resource.
         numa_nodes: kernel ids of the NUMA nodes it is near to; None: the plugin reported no topology.

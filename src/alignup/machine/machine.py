@@ -214,6 +214,10 @@ UNREACHABLE: Final = 255
 class Machine(Record):
     """A machine: its NUMA nodes by ascending id, and what else discovery found.
 
+    >>> machine = read_machine("xeon-2s")
+    >>> len(machine.numa_nodes), machine.cpu_count
+    (2, 128)
+
     The fields that no argument sets are indexes, worked out once when the record is made.
 
     Attributes:

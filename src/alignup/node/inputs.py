@@ -48,7 +48,7 @@ KEYS: Final = (
 def check_keys(keys: Iterable[object], what: str) -> None:
     """Warn of keys that resemble one of `KEYS`; others are the writer's own notes."""
     for key, meant in misspelt_keys(keys, KEYS):
-        warn(f"the key {key!r} of {what} is unknown and ignored; {meant!r} is meant")
+        warn(f"the key {key!r} of {what} is unknown and ignored; did you mean {meant!r}?")
 
 
 def version_of(

@@ -45,6 +45,13 @@ if TYPE_CHECKING:
 class Node:
     """A machine that admits pods as a kubelet with this configuration would.
 
+    >>> node = Node(read_machine("xeon-2s"), {"topologyManagerPolicy": "restricted", "cpuManagerPolicy": "static"})
+    >>> limits = {"cpu": "4", "memory": "1Gi"}
+    >>> pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]}}
+    >>> admission = node.admit(pod)
+    >>> str(admission.containers["c"].cpus)
+    '0-1,64-65'
+
     Args:
         machine: the machine; a mapping is decoded as by `Machine.from_dict`.
         config: the kubelet's configuration, or a mapping of its fields; None: the kubelet's defaults.
@@ -53,6 +60,9 @@ class Node:
         providers: further hint providers, asked after the built-in ones.
         observer: told about every admission.
         wrap: called with each built-in provider; returns the provider to use in its place.
+        labels: of the Node object; Koordinator's `node.koordinator.sh/numa-topology-policy` replaces the policy.
+        single_numa_node_exclusive: Koordinator's default for pods that name a policy and no exclusivity: `Required` or
+            `Preferred`.
         keep_refused_bindings: keep the memory binding that a refused pod can leave behind, as the kubelet does.
         reading: `kubelet`, or `documents`: decide as the design documents are written where kubelets have gone on since
             (`docs/documents.md`); None: that of the configuration.

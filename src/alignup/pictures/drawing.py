@@ -139,7 +139,7 @@ def _parts(explanation: Explanation) -> Iterator[Element]:
 
 
 def _step_parts(step: Step) -> Iterator[Element]:
-    """Yield one decision: what was asked, there and offered, the rule, and what the offers have in common."""
+    """Yield one decision: what was asked, there and offered, the rule, and what every resource offers."""
     yield heading("The pod as a whole" if step.container is None else f"Container {step.container}", 3)
     if step.resources:
         rows = list(words.resource_rows(step.resources))
@@ -148,11 +148,14 @@ def _step_parts(step: Step) -> Iterator[Element]:
         yield paragraph("requests nothing that is allocated by NUMA node")
     yield paragraph(f"rule: {step.rule}")
     if common := words.in_common(step):
-        yield paragraph(f"the offers have in common: {common}")
+        yield paragraph(f"NUMA nodes that every resource offers: {common}")
 
 
 class Drawing(Record):
-    """A picture or a page: a notebook shows it, `save` writes it."""
+    """A picture or a page: a notebook shows it, `save` writes it.
+
+    >>> draw(read_machine("xeon-2s")).save("machine.svg")  # doctest: +SKIP
+    """
 
     subject: Machine | Node | Admission | Explanation
 

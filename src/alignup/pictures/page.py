@@ -26,7 +26,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: Collec
         for cells in lines:
             line = add(parent, "tr")
             for column, text in zip(columns, cells, strict=True):
-                cell = add(line, tag, text)
+                cell = add(line, tag, text.replace("\n", "; "))
                 if column in numbers:
                     cell.set("class", "number")
     return made

@@ -38,6 +38,22 @@ def named(noun: str, ids: Iterable[object], between: str = "+") -> str:
     return f"{noun}{'' if len(words) == 1 else 's'} {between.join(words)}"
 
 
+def free_in(places: Iterable[tuple[str, int]], of: str = "") -> str:
+    """Return how many are free in some places, and where, without the places that have none.
+
+    >>> free_in([("on node 0", 0), ("on node 1", 2)]), free_in([("on node 0", 0)], " of 4")
+    ('2 free, all on node 1', '0 of 4 free')
+    >>> free_in([("on node 0", 1), ("without a node", 2)])
+    '3 free: 1 on node 0, 2 without a node'
+    """
+    every = list(places)
+    some = [(name, count) for name, count in every if count]
+    where = f": {', '.join(f'{count} {name}' for name, count in some)}" if len(some) > 1 else ""
+    if len(some) == 1 < len(every):
+        where = f", {'all ' if some[0][1] > 1 else ''}{some[0][0]}"
+    return f"{sum(count for _, count in some)}{of} free{where}"
+
+
 def some_of(names: Sequence[str], most: int = 6) -> str:
     """Return the first of some names, and how many more there are.
 

@@ -20,6 +20,9 @@ _NAMES_SHOWN: Final = 4
 class MemoryBlock(Record):
     """Memory of one type that a container holds on a set of NUMA nodes.
 
+    >>> MemoryBlock((0,), "memory", 1 << 30).size
+    1073741824
+
     Attributes:
         numa_nodes: kernel node ids, ascending.
         type: `memory` or `hugepages-<size>`.
@@ -33,6 +36,12 @@ class MemoryBlock(Record):
 
 class ContainerAllocation(Record):
     """The affinity, CPUs, memory and devices allocated to one container.
+
+    >>> limits = {"cpu": "2", "memory": "1Gi"}
+    >>> pod = {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]}}
+    >>> node = Node(read_machine("xeon-2s"), {"cpuManagerPolicy": "static", "topologyManagerPolicy": "restricted"})
+    >>> str(node.admit(pod).containers["c"].cpus)
+    '0,64'
 
     Attributes:
         affinity: the merged hint; bit i of its mask is `machine.numa_nodes[i]`. None if nothing was decided (policy
@@ -71,6 +80,11 @@ def affinity_dict(hint: TopologyHint | None, numa_node_ids: Sequence[int] | None
 
 class Admission(Record):
     """The verdict on one pod; it is true if the pod was admitted.
+
+    >>> pod = {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    >>> admission = Node(read_machine("xeon-2s")).admit(pod)
+    >>> admission.admitted, admission.reason, list(admission.containers)
+    (True, '', ['c'])
 
     Attributes:
         reason: empty when admitted; otherwise the reason that the kubelet puts into the pod's status.

@@ -28,6 +28,18 @@ __all__ = ["Observer", "TopologyManager"]
 class Observer(Protocol):
     """Is told about every admission, for example to count them (`alignup.node.admission_metrics`).
 
+    >>> class Seconds:
+    ...     def __init__(self):
+    ...         self.all = []
+    ...
+    ...     def admission(self, seconds, admitted):
+    ...         self.all.append(seconds)
+    >>> observer = Seconds()
+    >>> node = Node(read_machine("xeon-2s"), observer=observer)
+    >>> _ = node.admit({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+    >>> len(observer.all)
+    1
+
     An error that it raises is a warning (`AlignupWarning`): the pod's answer stays what it is.
     """
 
@@ -37,6 +49,10 @@ class Observer(Protocol):
 
 class TopologyManager:
     """Admits pods, one at a time; safe to call from several threads.
+
+    >>> manager = TopologyManager(make_policy("restricted", numa_nodes=2))
+    >>> manager.admit({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}).admitted
+    True
 
     Args:
         policy: from `make_policy`.

@@ -31,7 +31,11 @@ __all__ = [
 
 
 class Policy(Protocol):
-    """The interface of a policy towards a scope."""
+    """The interface of a policy towards a scope.
+
+    >>> make_policy("restricted", numa_nodes=2).name
+    'restricted'
+    """
 
     @property
     def name(self) -> str:
@@ -149,6 +153,10 @@ def make_policy(
     reading: str = KUBELET,
 ) -> Policy:
     """Return the policy of that name for a machine.
+
+    >>> policy = make_policy("single-numa-node", numa_nodes=2)
+    >>> policy.name
+    'single-numa-node'
 
     Args:
         name: one of `TOPOLOGY_POLICIES`.

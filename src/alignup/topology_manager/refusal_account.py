@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from alignup.records import Record, field
-from alignup.text.counting import ByteUnit, amount_in, shared_unit
+from alignup.text.counting import ByteUnit, amount_in, named, shared_unit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -48,10 +48,15 @@ class MemoryAccount(Record):
         asked = f"{amount_in(unit, self.asked, up=True)} asked"
         if self.free is None:
             return f"{asked}, the machine has none"
+        nodes: dict[int, list[int]] = {}
+        for node, free in zip(self.numa_node_ids, self.free, strict=True):
+            nodes.setdefault(free, []).append(node)
         there = ", ".join(
-            f"{node}: {amount_in(unit, free)}" for node, free in zip(self.numa_node_ids, self.free, strict=True)
+            f"{amount_in(unit, free)} on {'each of ' if len(ids) > 1 else ''}{named('NUMA node', ids, ', ')}"
+            for free, ids in nodes.items()
+            if free
         )
-        return f"{asked}, free on NUMA node {there}{''.join(map(_tie_words, self.ties()))}"
+        return f"{asked}, {f'free: {there}' if there else '0 free'}{''.join(map(_tie_words, self.ties()))}"
 
 
 def _tie_words(tie: tuple[tuple[int, ...], tuple[str, ...]]) -> str:

@@ -176,15 +176,13 @@ def cause(refusal: Refusal, numa_node_ids: Sequence[int] | None, amounts: Mappin
     ]
     if kind == "spread":
         needs = "; ".join(f"{one.resource} can now come only from {other_sets(one)}{_accounted(one)}" for one in views)
-        return f"{needs}; {refusal.policy} admits no more NUMA nodes than on an empty machine"
+        return f"{needs}; {refusal.policy} admits no more NUMA nodes than an empty machine would need"
     if kind == "conflict":
         return _conflict(views, refusal.policy, tells=amounts is None)
     lacking = {name: (one.asked, one.on_one_node) for name, one in known if one.on_one_node < one.asked}
-    if len(lacking) == len(names) > 1:
-        first, *others = _in_one_unit(lacking).items()
-        told = [f"{first[1][0]} {first[0]} (at most {first[1][1]} free)"]
-        told += [f"{asked} {name} ({free})" for name, (asked, free) in others]
-        return f"no single NUMA node has {', '.join(told[:-1])} or {told[-1]}; {SINGLE} needs one for all"
+    if len(lacking) == len(names):
+        told = [f"{asked} {name} free (at most {free})" for name, (asked, free) in _in_one_unit(lacking).items()]
+        return f"no NUMA node has {' or '.join(told)}; {SINGLE} needs one node that has all of it"
     parts = [_beyond_one(view, offer.resources, amounts or {}) for view, offer in zip(views, offers, strict=True)]
     return f"{'; '.join(parts)}; {SINGLE} needs one node for all"
 
@@ -246,12 +244,12 @@ def _conflict(views: Sequence[ResourceView], policy: str, *, tells: bool) -> str
     for place, view in enumerate(bound):
         if policy == SINGLE:
             single = [nodes for nodes in view.preferred if len(nodes) == 1]
-            words = f"{'only' if place else 'can only come'} from {listed(single)}"
+            words = f"only {'' if place else 'fits '}on {listed(single)}"
         else:
             words = f"prefer{'' if ' and ' in view.resource else 's'} {preferred_sets(view)}"
         parts.append(f"{view.resource} {words}{_accounted(view) if tells else ''}")
     if policy == SINGLE:
-        return f"{', '.join(parts)}; {SINGLE} needs one node for {needs}"
+        return f"{', '.join(parts)}; {SINGLE} needs {needs} on one node"
     return f"{', '.join(parts)}; {policy} needs one set of NUMA nodes that {needs} prefer"
 
 

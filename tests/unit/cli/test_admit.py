@@ -55,8 +55,8 @@ def test_a_refusal_names_resources_and_nodes(alignup) -> None:
 
     assert (ended.status, ended.err) == (1, "")
     assert "default/numa-aligned-1 refused: TopologyAffinityError" in ended.out
-    assert "not enough example.com/nic is free: 1 asked, 0 free" in " ".join(ended.out.split())
-    assert "nvidia.com/gpu is free: 1 asked, 0 free: 0 of 1 on NUMA node 0, 0 of 1 on NUMA node 1" in ended.out
+    assert "not enough example.com/nic is free: 1 asked, 0 of 2 free" in " ".join(ended.out.split())
+    assert "nvidia.com/gpu is free: 1 asked, 0 of 2 free" in ended.out
 
 
 def test_json_is_one_object_a_pod(alignup) -> None:
@@ -375,7 +375,7 @@ def test_a_resource_that_is_probably_meant_is_named(alignup, write) -> None:
         "p.json", {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]}}
     )
     err = alignup("admit", "-m", "align-up-article", pod).err
-    assert "nvidia.com/gpus is not on this machine; ignored, as a kubelet does; is nvidia.com/gpu meant?\n" in err
+    assert "nvidia.com/gpus is not on this machine; ignored, as a kubelet does; did you mean nvidia.com/gpu?\n" in err
     assert "example.com/rdma is not on this machine; ignored, as a kubelet does\n" in err
 
 

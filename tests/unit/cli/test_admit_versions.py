@@ -36,7 +36,9 @@ def test_releases_that_agree_are_one_line(alignup) -> None:
     ended = alignup(*ARTICLE, "--kubelet-version", "1.33,1.36")
 
     assert (ended.status, ended.err) == (0, "")
-    assert ended.out.startswith("default/numa-aligned: the same, admitted, numa-aligned-container0: NUMA 0, CPUs 0-1")
+    assert ended.out.startswith(
+        "default/numa-aligned: 1.33, 1.36 agree: admitted, numa-aligned-container0: NUMA 0, CPUs 0-1"
+    )
 
 
 def test_one_object_a_release(alignup, write) -> None:
@@ -62,7 +64,7 @@ def test_people_see_what_differs(alignup, write) -> None:
 
     assert "kubelet 1.31 would not start: unknown CPU Manager Policy option" in ended.out
     assert "option strict-cpu-reservation:\n  1.31: unknown\n  1.34: beta\n  1.36: GA" in ended.out
-    assert "default/web: the same, admitted, c0:" in ended.out
+    assert "default/web: 1.34, 1.36 agree: admitted, c0:" in ended.out
 
 
 def test_the_only_release_that_starts_is_named(alignup, write) -> None:
@@ -135,7 +137,7 @@ def test_a_replay_compares_the_releases_that_are_named_or_all(alignup, write) ->
     assert alignup("replay", "--compare-versions", "1.36,1.x", file).complains("1.36,1.x")
     shown = alignup("replay", "--compare-versions", file).out
     assert "kubelet 1.31 would not start: unknown" in shown
-    assert "0: the same, admitted, c0:" in shown
+    assert "0: 1.32, 1.33, 1.34, 1.35, 1.36, 1.37 agree: admitted, c0:" in shown
 
 
 def test_nodes_of_a_cluster_have_their_releases(alignup, write) -> None:

@@ -51,7 +51,7 @@ def test_the_verdict_the_cause_the_picture_and_the_help_come_first(conflict: str
     assert done.exit_code == 1
     assert refused[:12] == [
         "default/new refused: TopologyAffinityError (single-numa-node, scope container)",
-        f"  {GPU} can only come from node 1, cpu only from node 0; single-numa-node needs one node for both",
+        f"  {GPU} only fits on node 1, cpu only on node 0; single-numa-node needs both on one node",
         "",
         "■ used □ free    asked   node 0       node 1       held by",
         "─" * 81,

@@ -195,7 +195,7 @@ def test_nodes_without_numa_management_are_named(alignup, files):
 def test_lists_that_are_copied_for_a_quick_start_are_those_that_there_are():
     assert STRATEGIES == cluster.STRATEGIES
     assert POLICIES == TOPOLOGY_POLICIES
-    assert "[numa|socket|l3|core]" in run("split", "--help").output
+    assert "[numa|socket|l3|core]" in run("split", "--help-all").output
     assert LAYOUTS == ("numa", "socket", "l3", "core")
 
 

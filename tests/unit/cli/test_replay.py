@@ -74,7 +74,7 @@ def test_every_documented_key(alignup, write) -> None:
     assert second["containers"]["c0"]["affinity"] == {"numaNodes": [0], "preferred": True}
     assert refused["admitted"] is False
     assert refused["reason"] == "TopologyAffinityError"
-    assert "NUMA node" in refused["message"]
+    assert "cpu is free: 3 asked, 0 free" in refused["message"]
     assert refused["containers"] == {}
     assert removed == {"admitted": True, "reason": "", "message": "", "sharedCpus": "0,2-3", "containers": {}}
 
@@ -168,7 +168,7 @@ def test_what_is_passed_over_is_said_once(alignup, write) -> None:
 
     assert ended.status == 0
     assert len(ended.lines) == 2
-    assert ended.err == "alignup: the key 'kublet' of a node is unknown and ignored; 'kubelet' is meant\n"
+    assert ended.err == "alignup: the key 'kublet' of a node is unknown and ignored; did you mean 'kubelet'?\n"
 
 
 def test_a_flood_of_warnings_ends(alignup, write) -> None:

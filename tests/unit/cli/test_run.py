@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -367,3 +368,34 @@ def test_pairs_and_parts_by_layout(state):
 def test_rules_that_are_none(state, option):
     done = alignup(state, *DGX, "--cpus", "1", option, "--", "true")
     assert (done.returncode, done.stderr.count("\n")) == (125, 1)
+
+
+def test_the_lease_is_written_to_a_descriptor(state):
+    """As one line, as `alignup ps` has it; the command has not that descriptor, and its reader sees the end."""
+    words = ("--cpus", "2", "--device", "nvidia.com/gpu=1", "--name", "n")
+    script = f"exec 7>{state.parent}/lease; {shlex.join([*ALIGNUP, 'run', '--state', str(state), *DGX, *words])}"
+    script += " --json-fd 7 -- sh -c 'ls /proc/self/fd; cat " + f"{state.parent}/lease'"
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)  # noqa: S603, S607  # ours
+    *descriptors, line = done.stdout.splitlines()
+    assert "7" not in descriptors
+    told = json.loads(line)
+    assert (told["name"], told["cpus"], told["numaNodes"]) == ("n", "0,112", [0])
+    assert (told["devices"], told["state"]) == ({"nvidia.com/gpu": ["gpu0"]}, "running")
+
+
+def test_the_lease_can_be_written_to_standard_error(state):
+    """Which stays open, for the command too."""
+    done = alignup(state, *DGX, "--cpus", "1", "--json-fd", "2", "--", "sh", "-c", "echo late >&2")
+    line, late = done.stderr.splitlines()
+    assert (done.returncode, json.loads(line)["cpus"], late) == (0, "0", "late")
+
+
+@pytest.mark.parametrize("opened", ["", "7</dev/null"])
+def test_a_descriptor_that_cannot_be_written_to_is_refused(state, opened):
+    """Before anything is asked for."""
+    words = [*ALIGNUP, "run", "--state", str(state), *DGX, "--cpus", "1", "--json-fd", "7", "--", "true"]
+    script = f"{shlex.join(words)} {opened}"
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)  # noqa: S603, S607  # ours
+    assert (done.returncode, done.stdout) == (125, "")
+    assert done.stderr == "alignup: --json-fd cannot write to descriptor: bad file descriptor at 7\n"
+    assert not state.exists()

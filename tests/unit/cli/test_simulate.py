@@ -65,7 +65,7 @@ def test_a_trace_from_a_file(nodes, tmp_path):
 
 def test_rebalancing_is_compared_with_waiting(nodes):
     """JSON has the report of the same trace without it; a table shows both."""
-    words = ("--nodes", nodes, "--generate", 120, "--rebalance", 10)
+    words = ("--nodes", nodes, "--generate", 120, "--rebalance", 10, "--seed", 2)
     report = json.loads(run(*words, "--json").output)
     assert report["rebalance"] == 10
     assert report["waiting"].keys() == report["without"]["waiting"].keys() == {"mean", "longest", "pods", "evictions"}
@@ -124,3 +124,22 @@ def test_refusals_are_grouped_by_equal_causes(nodes, sight):
         assert sum(counts) >= report["noAlignment"]
     text = run("--nodes", nodes, "--generate", 300, *sight).output
     assert f"times a node refused, {report['causes'][0]['reason']}: {report['causes'][0]['cause']}" in text
+
+
+def test_rebalancing_that_makes_it_worse_is_not_done(tmp_path):
+    """The report is that of the trace without it, and says what was discarded."""
+    devices = {"nvidia.com/gpu": [{"id": "g0", "numa": 0}, {"id": "g1", "numa": 1}]}
+    kubelet = {"topologyManagerPolicy": "single-numa-node", "cpuManagerPolicy": "static"}
+    shape = {"machine": "align-up-article", "kubelet": kubelet, "devices": devices}
+    file = tmp_path / "nodes.jsonl"
+    file.write_text("".join(json.dumps({"name": f"n{number}", **shape}) + "\n" for number in range(3)))
+    words = ("--nodes", file, "--generate", 60, "--seed", 12, "--rebalance", 5)
+    report = json.loads(run(*words, "--json").output)
+    assert "without" not in report
+    assert report["placed"] > report["discarded"]["placed"]
+    assert (report["waiting"]["evictions"], report["discarded"]["waiting"]["evictions"] > 0) == (0, True)
+    alone = json.loads(run("--nodes", file, "--generate", 60, "--seed", 12, "--json").output)
+    assert report["arrivals"] == alone["arrivals"]
+    *_, said, _, _, without, moved = run(*words).output.splitlines()
+    assert said == "rebalancing would make it worse, so it was not done:"
+    assert (without.split()[1], moved.split()[1]) == (str(report["placed"]), str(report["discarded"]["placed"]))

@@ -12,7 +12,7 @@ from alignup import explain, read_pod
 from alignup.explanations.cause import without_requests
 from alignup.node import Node
 from alignup.node.holdings import holdings_of
-from explaining import GPU, article, in_conflict, refusals, wish
+from explaining import GPU, article, gpu_pod, in_conflict, node_of, refusals, wish
 from machines import machine_of
 from vectors import vectors
 
@@ -25,7 +25,7 @@ def test_the_articles_conflict_in_one_plain_sentence() -> None:
 
     assert not explanation
     assert explanation.cause == (
-        f"{GPU} can only come from node 1, cpu only from node 0; single-numa-node needs one node for both"
+        f"{GPU} only fits on node 1, cpu only on node 0; single-numa-node needs both on one node"
     )
     assert (explanation.cause_kind, explanation.blamed) == ("conflict", (GPU, "cpu"))
     assert (explanation.reason, explanation.container) == ("TopologyAffinityError", "main")
@@ -45,12 +45,10 @@ def test_the_largest_amount_on_one_node_is_told() -> None:
         }
     )
     assert explain(node, wish("x", cpu="9")).cause == (
-        "cpu does not fit into one NUMA node: 9 asked, at most 8 free on one node; "
-        "single-numa-node needs one node for all"
+        "no NUMA node has 9 cpu free (at most 8); single-numa-node needs one node that has all of it"
     )
     assert explain(node, wish("x", cpu="1", memory="40Gi")).cause == (
-        "memory does not fit into one NUMA node: 40Gi asked, at most 32Gi free on one node; "
-        "single-numa-node needs one node for all"
+        "no NUMA node has 40Gi memory free (at most 32Gi); single-numa-node needs one node that has all of it"
     )
 
 
@@ -58,8 +56,8 @@ def test_several_causes_are_all_told() -> None:
     explanation = explain(article(), wish("x", cpu="6", **{GPU: "3"}))
 
     assert explanation.cause == (
-        f"not enough {GPU} is free: 3 asked, 2 free; besides, cpu does not fit into one NUMA node: "
-        "6 asked, at most 4 free on one node; single-numa-node needs one node for all"
+        f"not enough {GPU} is free: 3 asked, 2 free; besides, no NUMA node has 6 cpu free "
+        "(at most 4); single-numa-node needs one node that has all of it"
     )
     assert explanation.blamed == (GPU, "cpu")
     assert explanation.cause_kind == "too little"
@@ -75,6 +73,8 @@ def numbers_of(node: Node, explanation: Any, manifest_: dict[str, Any]) -> set[s
         numbers |= {part.asked or 0, part.free}
         for seen in filter(None, [part.offered]):
             numbers |= {count - 4 for count in (seen.preferred_count, seen.other_count) if count > 4}
+        for places in (part.places, [one for one in part.places if one.numa_nodes]):
+            numbers.add(sum(one.capacity for one in places))
         for numa_id in explanation.before.numa_node_ids:
             numbers.add(sum(one.free for one in part.places if numa_id in one.numa_nodes))
     if node.cpu is not None:
@@ -139,3 +139,24 @@ def test_without_its_cause_the_verdict_is_another() -> None:
 @pytest.mark.parametrize("name", ["admission", "wide"])
 def test_without_their_causes_all_verdicts_are_others(name: str) -> None:
     assert sum(check_causes(case) for case in vectors(name) if "configError" not in case) > 50
+
+
+def test_no_cause_lists_places_that_have_nothing() -> None:
+    """Nor says twice how little is free: what is free, and where, of places that have some."""
+    for story, wanted, explanation in refusals(seed=9, count=60):
+        for sentence in (explanation.cause, story.now().try_admit(read_pod(wanted)).message):
+            assert not re.search(r"\b0 (of \d+ )?(on|without) |free near|: 0\b", sentence), sentence
+
+
+def test_cpus_that_must_be_reused_come_first() -> None:
+    """They are why the others are of no use."""
+    node = node_of(2, 2, topologyManagerPolicy="restricted", memoryManagerPolicy="None", reservedMemory=None)
+    assert node.admit(gpu_pod("filler", cpu="3"))
+    pod = gpu_pod("app", cpu="2")
+    pod["spec"]["initContainers"] = [{"name": "i", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}]
+    cause = explain(node, pod).cause
+    assert re.match(
+        r"container 'main': it must reuse CPU \d of init container 'i' on NUMA node 0, so cpu can now come only from "
+        r"nodes 0\+1 \(2 asked, \d free, all on NUMA node 1\); restricted admits no more",
+        cause,
+    ), cause

@@ -42,7 +42,7 @@ def test_containers_on_different_nodes_are_named_though_some_share_one() -> None
     found = explain(node, {"metadata": {"name": "p", "uid": "p"}, "spec": spec})
     assert found.cause == (
         "admitted, aligned on NUMA node 0 (a), NUMA node 0 (b), NUMA node 1 (c), "
-        "each container where all its resources prefer to be"
+        "every container with all its resources on its preferred NUMA nodes"
     )
 
 

@@ -53,8 +53,7 @@ def test_a_weaker_policy_says_what_alignment_is_lost() -> None:
         {"topologyManagerPolicy": "best-effort"},
     ]
     assert found[0].text == (
-        "configure the kubelet with topologyManagerPolicy restricted: "
-        "it would run on NUMA nodes 0+1, which every resource prefers"
+        "configure the kubelet with topologyManagerPolicy restricted: it would run on NUMA nodes 0+1, fully aligned"
     )
 
 
@@ -97,3 +96,14 @@ class TestWholeCores:
 
     def test_nothing_where_whole_cores_are_reserved(self):
         assert self.suggested({"full-pcpus-only": "true"}, "0,4,8,12", 14)[0] == {}
+
+
+def test_a_container_is_split_where_nothing_else_helps() -> None:
+    """It comes after everything else that was found."""
+    splits = 0
+    for _, _, explanation in refusals(seed=4, count=60):
+        texts = [one.text for one in explanation.suggestions]
+        first = next((place for place, text in enumerate(texts) if text.startswith("split ")), None)
+        splits += first is not None
+        assert first is None or all(text.startswith("split ") for text in texts[first:]), texts
+    assert splits

@@ -175,7 +175,7 @@ def test_a_users_provider_takes_part(copyable: bool) -> None:
 
     assert not explanation.admitted
     assert explanation.cause == (
-        "cpu can only come from node 0, licences only from node 1; single-numa-node needs one node for both"
+        "cpu only fits on node 0, licences only on node 1; single-numa-node needs both on one node"
     )
     assert licences.free == [0, 1]
     assert explain(node, wish("x")).admitted
@@ -207,7 +207,7 @@ def test_a_pods_own_policy() -> None:
     bare = Node.from_dict({"machine": machine_of(2, 2), "kubelet": {"cpuManagerPolicy": "static"}})
     explanation = explain(bare, {**wanted, "spec": wish("x", cpu="5")["spec"]})
     assert (explanation.policy, explanation.scope) == ("single-numa-node", "pod")
-    assert "does not fit into one NUMA node: 5 asked, at most 4 free" in explanation.cause
+    assert "no NUMA node has 5 cpu free (at most 4)" in explanation.cause
 
 
 def test_more_than_eight_numa_nodes() -> None:
@@ -224,7 +224,7 @@ def test_more_than_eight_numa_nodes() -> None:
     )
     explanation = explain(node, wish("x", cpu="5"))
 
-    assert "5 asked, at most 4 free" in explanation.cause
+    assert "no NUMA node has 5 cpu free (at most 4)" in explanation.cause
     assert explanation.steps[-1].product.count > 200
     assert len(explanation.steps[-1].product.rows) == 200
     json.dumps(explanation.to_dict(product=True))
@@ -239,7 +239,7 @@ def test_other_kubelets(version: str) -> None:
         assert node.admit(one)
     explanation = explain(node, wish("new", cpu="2", **{GPU: "1"}))
 
-    assert explanation.cause.startswith(f"{GPU} can only come from node 1, cpu only from node 0")
+    assert explanation.cause.startswith(f"{GPU} only fits on node 1, cpu only on node 0")
     assert {one.kind for one in explanation.suggestions} == {"kubelet", "plugin", "remove", "request"}
 
 

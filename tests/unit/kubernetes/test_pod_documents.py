@@ -216,7 +216,7 @@ def test_a_template_makes_a_number_of_pods_that_can_be_shown() -> None:
     [
         (
             {"limit": {"cpu": 4}},
-            r"default/a: the key spec.containers\[0\].resources.limit is unknown and ignored; 'limits' is meant",
+            r"default/a: the key spec.containers\[0\].resources.limit is unknown and ignored; did you mean 'limits'\?",
         ),
         ({"zone": 1}, r"the key spec.containers\[0\].resources.zone is unknown and ignored$"),
     ],
@@ -234,7 +234,7 @@ def test_misspelt_keys_of_pods_are_warned_of() -> None:
     with pytest.warns(AlignupWarning) as said:
         read({**maker("Deployment"), "spec": {"template": {"spec": spec, "metdata": {}}}})
     assert [str(one.message) for one in said] == [
-        f"Deployment shop/web: the key spec.template.{key} is unknown and ignored; {meant!r} is meant"
+        f"Deployment shop/web: the key spec.template.{key} is unknown and ignored; did you mean {meant!r}"
         for key, meant in (
             ("metdata", "metadata"),
             ("spec.initcontainers", "initContainers"),

@@ -333,7 +333,7 @@ def test_a_machine_of_the_catalog_brings_its_devices_and_configuration() -> None
 
 @pytest.mark.parametrize("key", ["kublet", "Devices", "preferred_sets", "kubeletConfiguration"])
 def test_a_misspelt_key_is_warned_of(key: str) -> None:
-    with pytest.warns(AlignupWarning, match=f"the key '{key}' of a node is unknown and ignored; '.*' is meant"):
+    with pytest.warns(AlignupWarning, match=f"the key '{key}' of a node is unknown and ignored; did you mean '.*'"):
         Node.from_dict({"machine": "xeon-2s", key: {}})
 
 

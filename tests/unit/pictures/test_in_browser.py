@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import browser
-from alignup import Node, explain
+from alignup import Node, explain, read_machine
 from alignup.node.holdings import holdings_of
-from alignup.pictures.drawing import explanation_scene
+from alignup.pictures.drawing import explanation_scene, explanations_page
 from alignup.pictures.picture import Scene, drawing_of, machine_page
 from alignup.replay.report_page import replay_page
 from alignup.replay.scenario import apply_step, read_steps
@@ -58,6 +58,20 @@ def test_no_text_overlaps_or_leaves_the_picture(name: str, tmp_path) -> None:
 
     assert seen["found"] == []
     assert seen["texts"] > 5
+
+
+@pytest.mark.parametrize("width", [500, 800, 1200, 1400])
+@pytest.mark.parametrize("name", ["align-up-article", "epyc-2s-nps4"])
+def test_nothing_of_an_explanation_is_cut_off_or_broken_inside_a_word(name: str, width: int, tmp_path) -> None:
+    """Neither the picture of eight NUMA nodes, nor tables, nor headings."""
+    nic = {"example.com/nic": [{"id": "nic0", "numa": 0}]}
+    node = Node(read_machine(name), {"topologyManagerPolicy": "restricted", "cpuManagerPolicy": "static"}, nic)
+    found = [explain(node, pod("first", 2)), explain(node, pod("second", 40, nic=1))]
+    page = tmp_path / "page.html"
+    page.write_text(explanations_page("Why", found) + browser.FIT, "utf-8")
+
+    assert browser.measured(page, width) == {"cut": [], "broken": [], "page": 0}
+    assert "\N{REPLACEMENT CHARACTER}" not in page.read_text("utf-8")
 
 
 @pytest.mark.parametrize("machine_name", ["align-up-article", "gb200"])

@@ -109,7 +109,7 @@ def test_a_shortage_names_the_types_that_are_short(node: Node, wanted: dict[str,
     if "set of NUMA nodes has enough memory" not in admission.message:
         return
     account = admission.message.partition("enough memory: ")[2]
-    told = [name for name in memory if re.search(rf"(^|; ){name} \d", account)]
+    told = [name for name in memory if re.search(rf"(^|; ){name}: \d", account)]
 
     alone = [name for name in memory if memory[name] and not try_only(node, memory, name)]
     assert told

@@ -46,7 +46,8 @@ def refusal_of(policy: str, *providers: Any, numa_nodes: int = 2, scope: str = "
         pytest.param(
             "restricted",
             [{"cpu": [hint(False, 0, 1)]}, {"nic": [hint(True, 1)]}],
-            "cpu can now come only from nodes 0+8; restricted admits no more NUMA nodes than on an empty machine",
+            "cpu can now come only from nodes 0+8; restricted admits no more NUMA nodes than an empty machine would "
+            "need",
             id="fragmented",
         ),
         pytest.param(
@@ -64,7 +65,7 @@ def refusal_of(policy: str, *providers: Any, numa_nodes: int = 2, scope: str = "
         pytest.param(
             "single-numa-node",
             [{"cpu": [hint(True, 0), hint(False, 0, 1)]}, {"nic": [hint(True, 1)]}],
-            "cpu can only come from node 0, nic only from node 8; single-numa-node needs one node for both",
+            "cpu only fits on node 0, nic only on node 8; single-numa-node needs both on one node",
             id="no node has both",
         ),
     ],
@@ -107,7 +108,7 @@ def test_long_lists_are_cut_with_their_number() -> None:
     singles = [hint(True, node) for node in range(7)]
     refusal = refusal_of("single-numa-node", {"a": singles}, {"b": [hint(True, 7)]}, numa_nodes=8)
 
-    words = "a can only come from node 0 or node 1 or node 2 or node 3 or 3 more, b only from node 7"
+    words = "a only fits on node 0 or node 1 or node 2 or node 3 or 3 more, b only on node 7"
     assert words in refusal_message(refusal)
 
 
@@ -187,7 +188,7 @@ def test_a_list_of_exactly_as_many_as_are_shown_ends_there() -> None:
     singles = [hint(True, node) for node in range(4)]
     refusal = refusal_of("single-numa-node", {"a": singles}, {"b": [hint(True, 7)]}, numa_nodes=8)
 
-    assert "a can only come from node 0 or node 1 or node 2 or node 3, b only" in refusal_message(refusal)
+    assert "a only fits on node 0 or node 1 or node 2 or node 3, b only" in refusal_message(refusal)
 
 
 def test_where_more_was_offered_than_was_looked_at_what_can_be_anywhere_is_not_named() -> None:

@@ -220,7 +220,7 @@ class Api:
                 method, url, data=body, params=query, headers=headers, timeout=limits, **options
             ) as response:
                 if "Content-Encoding" in response.headers:  # nobody asked for it, and a small answer can be a huge one
-                    raise ApiError(f"{method} {path}: an answer that is packed, which nobody asked for")
+                    raise ApiError(f"{method} {path}: the answer is compressed, although this was not asked for")
                 if response.status >= _FAILED:
                     answer = await _bounded(response, f"{method} {path}")
                     try:  # the server's own words

@@ -149,7 +149,7 @@ async def why_rejected(api: api_client.Api, found: objects.PodObject) -> str:
     name = found.spec.node_name
     report = decode_report(await api.request("GET", api_client.object_path(api_client.TOPOLOGIES, name)))
     if report.description is None or report.holdings is None:
-        raise InputError(f"node {name} publishes no holdings, so that nobody knows why it rejected a pod")
+        raise InputError(f"node {name} publishes no holdings, so it is unknown why it rejected the pod")
     template = Description().template(report.description, {})
     return why_refused(restored_node(template, decode_holdings(report.holdings), {}), found)
 

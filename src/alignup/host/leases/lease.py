@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 class Lease:
     """CPUs, memory and devices that this process holds until it gives them back, or ends; a context manager.
 
+    >>> with lease(cpus=2, machine="xeon-2s", state="/tmp/leases.json", bind=False) as held:  # doctest: +SKIP
+    ...     print(held.cpus)
+    0,64
+
     Made by `lease`.
 
     A child made by `os.fork` may look at it, but only the process that took it can give it back.
@@ -156,6 +160,10 @@ def lease(
     kubelet_version: str | None = None,
 ) -> Lease:
     """Take CPUs, memory and devices of this machine that nobody else has a lease of.
+
+    >>> with lease(cpus=4, memory="8Gi", name="training") as held:  # doctest: +SKIP
+    ...     print(held.cpus, held.numa_nodes)
+    0-1,112-113 (0,)
 
     The lease ends with the `with` block, with `release`, or with this process, whichever is first; it is
     safe from other processes that use alignup, of the same user and with the same file of leases, and from

@@ -31,6 +31,9 @@ _RECLAIMABLE: Final = ("MemFree", "Active(file)", "Inactive(file)", "SReclaimabl
 class Part(Record):
     """One of the parts of a machine.
 
+    >>> [str(part.cpus) for part in split("xeon-2s", 2)]
+    ['0-31,64-95', '32-63,96-127']
+
     Attributes:
         numa_nodes: kernel ids of the nodes that its CPUs are of, ascending.
         memory: (kernel node id, bytes): of each node's memory, as large a share as the part has of the CPUs given out

@@ -83,6 +83,8 @@ def bind(
 ) -> Part:
     """Bind this process to its part of this machine, and return the part.
 
+    >>> part = bind()  # doctest: +SKIP
+
     Called in every rank with the same arguments, this gives each a part of its own, as `split` would cut what the
     process may use: within its affinity, its cpuset and the CPUs that are not isolated. Nothing is written and no lease
     taken; where others share the machine, `alignup.lease` arbitrates.

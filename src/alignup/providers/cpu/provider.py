@@ -18,6 +18,7 @@ from alignup.machine.cpuset import CPUSet
 from alignup.providers.cpu.distribution import distribute, never_ends
 from alignup.providers.cpu.topology import CpuTopology, cpu_capacity, cpu_topology
 from alignup.providers.pod_pool import check_shared_pool, empty_shared_pool
+from alignup.text.counting import free_in
 from alignup.topology_manager.hints import HintList, TopologyHint
 
 if TYPE_CHECKING:
@@ -417,8 +418,8 @@ class CpuProvider:
     def _asked_and_free(self, request: int, free: int) -> str:
         """Return how many CPUs are asked for, and how many are free on which NUMA node, in words."""
         nodes = zip(self._node_ids, self.ledger.capacity.topology.node_cpus, strict=True)
-        places = ", ".join(f"{(free & cpus).bit_count()} on NUMA node {node}" for node, cpus in nodes if cpus)
-        return f"{request} asked, {free.bit_count()} free: {places}"
+        places = ((f"on NUMA node {node}", (free & cpus).bit_count()) for node, cpus in nodes if cpus)
+        return f"{request} asked, {free_in(places)}"
 
     def _too_few(self, free: int, request: int) -> str:
         return f"too few CPUs are free: {self._asked_and_free(request, free)}"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 from alignup.core.amounts.device_ledger import DeviceInventory, DeviceLedger, DeviceShortage
 from alignup.errors import AllocationError
 from alignup.machine.bits import bit_numbers, bit_set, ids_of, union
-from alignup.text.counting import named
+from alignup.text.counting import counted, free_in, named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -177,24 +177,16 @@ class DevicePool:
         """
         present = self._inventory.amounts.present
         *places, (_, near_none) = self._inventory.amounts.places()
-        lines = [(named("NUMA node", ids_of(mask, self._numa_ids)), members) for mask, members in places]
+        lines = [(named("on NUMA node", ids_of(mask, self._numa_ids)), members) for mask, members in places]
         if not aligned:
-            lines.append(("no NUMA node", near_none))
-        there = [
-            f"{(members & free).bit_count()} of {(members & present).bit_count()} on {name}"
-            for name, members in lines
-            if members & present
-        ]
+            lines.append(("without a NUMA node", near_none))
+        there = [(name, (members & free).bit_count()) for name, members in lines if members & present]
         sick = (present & ~self.healthy).bit_count()
-        where, rest = "free", ""
-        if aligned and near_none & present:
-            where = "free near a NUMA node"
-            rest = f"; {(near_none & free).bit_count()} free near none, which cannot be aligned"
-            free &= ~near_none
-        return (
-            f"{request} asked, {free.bit_count()} {where}: {', '.join(there) or 'the plugin reports none'}"
-            f"{f', {sick} unhealthy' if sick else ''}{rest}"
-        )
+        lost = (near_none & free).bit_count() if aligned else 0
+        known = (present & ~near_none if aligned else present).bit_count()
+        words = free_in(there, f" of {known}") if present else "the plugin reports none"
+        more = f"; {counted(lost, 'other free device')} without a NUMA node cannot be aligned" if lost else ""
+        return f"{request} asked, {words}{f', {sick} unhealthy' if sick else ''}{more}"
 
 
 # (available, must_include, size) -> the preferred ids, as `DevicePlugin.preferred_allocation`.

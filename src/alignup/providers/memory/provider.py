@@ -430,7 +430,7 @@ class MemoryProvider:
         lacking = _lacking(accounts)
         names = named("NUMA node", ids_of(got.mask, self._ids), ", ")
         told = in_words(accounts if is_bound else lacking)
-        amounts = "; ".join(f"{kind} {words}" for kind, words in told.items())
+        amounts = "; ".join(f"{kind}: {words}" for kind, words in told.items())
         if is_bound:
             why = "memory of some of them is already in use on another set of nodes"
             words = f"{names} cannot be used together: {why}; {amounts}"

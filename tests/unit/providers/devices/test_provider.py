@@ -92,8 +92,8 @@ def test_too_few_devices_are_a_refusal_that_says_where_they_are():
 
     assert refusal.value.reason == "UnexpectedAdmissionError"
     assert refusal.value.detail == (
-        "too few devices of example.com/gpu are free: 4 asked, 3 free: 0 of 1 on NUMA node 0, "
-        "1 of 1 on NUMA node 5, 1 of 1 on NUMA nodes 0+5, 1 of 1 on no NUMA node"
+        "too few devices of example.com/gpu are free: 4 asked, 3 of 4 free: "
+        "1 on NUMA node 5, 1 on NUMA nodes 0+5, 1 without a NUMA node"
     )
 
 
@@ -113,7 +113,7 @@ def test_unhealthy_devices_are_not_given_but_count_for_the_smallest_mask():
     made = provider(0, 0, 1)
     made.update(GPU, [Device("0", (0,), healthy=False), *gpus(0, 0, 1)[1:]])
     assert hints(made, 2) == {3: False}
-    with pytest.raises(AllocationError, match=r"3 asked, 2 free.* 1 unhealthy"):
+    with pytest.raises(AllocationError, match=r"3 asked, 2 of 3 free.* 1 unhealthy"):
         give(made, 3)
     assert give(made, 2) == "12"
 

@@ -78,8 +78,8 @@ def test_too_large_a_request_has_no_preference_and_is_refused():
     assert memory.topology_hints(made, wish) == memory.pod_topology_hints(made) == {}
     with pytest.raises(
         AllocationError,
-        match=r"no set of NUMA nodes has enough memory: hugepages-2Mi 2Mi asked, the machine has none; "
-        r"memory 9Gi asked, free on NUMA node 3: 4Gi, 7: 4Gi",
+        match=r"no set of NUMA nodes has enough memory: hugepages-2Mi: 2Mi asked, the machine has none; "
+        r"memory: 9Gi asked, free: 4Gi on each of NUMA nodes 3, 7",
     ) as refusal:
         memory.allocate(made, wish, ANYWHERE)
     assert refusal.value.reason == "UnexpectedAdmissionError"
