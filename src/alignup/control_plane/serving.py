@@ -1,5 +1,7 @@
 """Runs an HTTP application, perhaps over TLS, beside its background work until the process is told to end.
 
+Questions are traced by OpenTelemetry where its variables `OTEL_*` ask for it (`Tracing`).
+
 Certificates are read again when their files change: a Secret of Kubernetes changes its mounted files while the process
 runs. Connections that begin after a change get the new certificate, and are judged by the new authorities; one that
 cannot be read leaves the old one in use.
@@ -10,9 +12,11 @@ Used by the extender and by simulated kubelets. Needs the extra `cluster`.
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import ssl
 import time
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
@@ -23,7 +27,7 @@ from aiohttp import web
 from alignup.errors import InputError, system_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterator, Mapping
 
     from aiohttp.typedefs import Handler
 
@@ -33,6 +37,8 @@ MOST_CONNECTIONS: Final = 512
 _HANDSHAKE_SECONDS: Final = 10.0
 # Seconds for requests that are being answered when the process ends.
 _LAST_ANSWERS: Final = 5.0
+# Variables that name where spans go.
+_ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 # Seconds from a signal to the end, whatever is under way; Kubernetes gives a pod 30.
 GRACE: Final = 20
 
@@ -210,6 +216,60 @@ def _field(data: bytes, at: int) -> tuple[int, int]:
         return at + 2, length
     count = length - _LONG_LENGTH
     return at + 2 + count, int.from_bytes(data[at + 2 : at + 2 + count], "big")
+
+
+class Tracing:
+    """Makes a span of each question, whose parent the headers `traceparent` and `tracestate` name.
+
+    Args:
+        provider: the `TracerProvider` of OpenTelemetry's SDK; None: nothing is traced, and nothing of it imported.
+    """
+
+    def __init__(self, provider: Any = None) -> None:
+        self._provider = provider
+
+    @classmethod
+    def from_environment(cls, service: str, complain: Callable[[str], None]) -> Tracing:
+        """Return what the variables of OpenTelemetry ask for: OTLP over HTTP, if they name an endpoint or the exporter.
+
+        Args:
+            service: the name of the service, where no variable has one.
+            complain: called, in one line, where they ask for traces and the extra `tracing` is not installed.
+        """
+        exporter = os.environ.get("OTEL_TRACES_EXPORTER", "")
+        is_wanted = exporter == "otlp" or not exporter and any(map(os.environ.get, _ENDPOINTS))
+        if not is_wanted or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+            return cls()
+        try:
+            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+            from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+            from opentelemetry.sdk.trace import TracerProvider
+            from opentelemetry.sdk.trace.export import BatchSpanProcessor
+        except ImportError:
+            complain("OTEL_* ask for traces, which need the extra tracing: pip install 'alignup[tracing]'")
+            return cls()
+        named = Resource({"service.name": service}).merge(OTELResourceDetector().detect())
+        provider = TracerProvider(resource=Resource.create(dict(named.attributes)))
+        provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+        return cls(provider)
+
+    @contextmanager
+    def span(self, name: str, headers: Mapping[str, str]) -> Iterator[Callable[[Mapping[str, str | int]], None]]:
+        """Yield a function that gives attributes to the span of this block; an error of the block is its status."""
+        if self._provider is None:
+            yield lambda _: None
+            return
+        from opentelemetry.propagate import extract
+        from opentelemetry.trace import SpanKind
+
+        tracer = self._provider.get_tracer("alignup")
+        with tracer.start_as_current_span(name, extract(headers), SpanKind.SERVER) as span:
+            yield span.set_attributes
+
+    def close(self) -> None:
+        """Send what is left."""
+        if self._provider is not None:
+            self._provider.shutdown()
 
 
 class _Connections:

@@ -25,6 +25,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from alignup.control_plane.scheduler import extender_wire as wire
 from alignup.control_plane.scheduler.extender_service import NOT_LISTED, Extender
 from alignup.control_plane.scheduler.node_state import ExactMember
+from alignup.control_plane.serving import Tracing
 from alignup.errors import AlignupError, InputError, one_line
 
 _Args = TypeVar("_Args")
@@ -80,9 +81,15 @@ class _Handlers:
     """Answers requests."""
 
     def __init__(
-        self, extender: Extender, *, needs_certificate: bool, binds: bool, ends: Callable[[], Mapping[str, float]]
+        self,
+        extender: Extender,
+        *,
+        needs_certificate: bool,
+        binds: bool,
+        ends: Callable[[], Mapping[str, float]],
+        tracing: Tracing,
     ) -> None:
-        self._ends = ends
+        self._ends, self._tracing = ends, tracing
         self._extender, self._answers = extender, extender.answers
         self._needs_certificate, self._binds = needs_certificate, binds
         self._counts, self._bodies, self._reader = _Counts(), _Bodies(), _Reader()
@@ -154,6 +161,7 @@ class _Handlers:
     async def close(self, _app: web.Application) -> None:
         """End what the answers needed."""
         self._reader.close()
+        await asyncio.to_thread(self._tracing.close)  # what is left is sent
 
     def handler(
         self, verb: str, decode: Callable[[bytes], _Args], answer: Callable[[_Args], Awaitable[bytes]]
@@ -164,10 +172,13 @@ class _Handlers:
 
         async def handle(request: web.Request) -> web.Response:
             try:
-                self._check_caller(request)
-                async with self._bodies.of(request) as body:
-                    start = time.perf_counter()
-                    text = await self._answered(verb, await self._reader.read(decode, body), answer)
+                with self._tracing.span(verb, request.headers) as note:
+                    self._check_caller(request)
+                    async with self._bodies.of(request) as body:
+                        start = time.perf_counter()
+                        args = await self._reader.read(decode, body)
+                        note(wire.about(args))
+                        text = await self._answered(verb, args, answer, note)
             except web.HTTPException:
                 errors.inc()
                 raise
@@ -178,8 +189,14 @@ class _Handlers:
 
         return handle
 
-    async def _answered(self, verb: str, args: _Args, answer: Callable[[_Args], Awaitable[bytes]]) -> bytes:
-        """Return the answer to a question.
+    async def _answered(
+        self,
+        verb: str,
+        args: _Args,
+        answer: Callable[[_Args], Awaitable[bytes]],
+        note: Callable[[Mapping[str, str | int]], None],
+    ) -> bytes:
+        """Return the answer to a question; an error that is said in it is an attribute of its span too.
 
         Raises:
             HTTPException: the error cannot be said in an answer of this verb.
@@ -194,6 +211,7 @@ class _Handlers:
                 kind = web.HTTPBadRequest if isinstance(error, InputError) else web.HTTPServiceUnavailable
                 raise kind(text=str(error)) from error
             self._counts.errors.labels(verb).inc()
+            note({"error.type": type(error).__name__, "error.message": str(error)})
             return wire.encode_error(str(error))
 
     def _check_caller(self, request: web.Request) -> None:
@@ -316,6 +334,7 @@ def make_app(
     needs_certificate: bool = False,
     binds: bool = True,
     ends: Callable[[], Mapping[str, float]] = dict,
+    tracing: Tracing | None = None,
 ) -> web.Application:
     """Return the application that serves an extender.
 
@@ -324,8 +343,10 @@ def make_app(
         needs_certificate: answer questions only over connections on which TLS has verified the client.
         binds: answer `/bind`.
         ends: says when certificates end, for `/metrics`.
+        tracing: makes a span of each question; None: there are none.
     """
-    handlers = _Handlers(extender, needs_certificate=needs_certificate, binds=binds, ends=ends)
+    traced = tracing or Tracing()
+    handlers = _Handlers(extender, needs_certificate=needs_certificate, binds=binds, ends=ends, tracing=traced)
     app = web.Application(client_max_size=LARGEST_QUESTION)
     app.router.add_post("/filter", handlers.handler("filter", wire.decode_args, handlers.filter))
     app.router.add_post("/prioritize", handlers.handler("prioritize", wire.decode_args, handlers.prioritize))

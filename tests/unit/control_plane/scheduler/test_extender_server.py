@@ -8,6 +8,7 @@ import io
 import json
 import shutil
 import ssl
+import sys
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import unquote
@@ -33,7 +34,7 @@ from alignup.control_plane.scheduler.extender_wire import (
     decode_args,
     decode_preemption,
 )
-from alignup.control_plane.serving import serve, tls_context
+from alignup.control_plane.serving import Tracing, serve, tls_context
 from alignup.errors import AlignupWarning, InputError
 from alignup.kubelet.node_resource_topology.report import HOLDINGS, NODE, Description
 from alignup.text.json_text import DEPTH_LIMIT
@@ -72,7 +73,7 @@ class Asked:
 
 
 @asynccontextmanager
-async def extender(*nodes: str, fails_open: bool = True, tls: ssl.SSLContext | None = None, **options: bool):
+async def extender(*nodes: str, fails_open: bool = True, tls: ssl.SSLContext | None = None, **options: Any):
     """Serve an extender of some nodes that report their holdings."""
     stub = ApiStub()
     for name in nodes:
@@ -778,3 +779,93 @@ def test_claims_are_followed_where_the_server_shows_them(forbidden) -> None:
         assert all(any(kind in text and "403" in text for text in said) for kind in kinds) == forbidden
 
     asyncio.run(scenario())
+
+
+TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+
+
+def test_each_question_is_one_span_below_that_of_the_scheduler() -> None:
+    sdk = pytest.importorskip("opentelemetry.sdk.trace", reason="the extra tracing is not installed")
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    exporter, provider = InMemorySpanExporter(), sdk.TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+
+    async def scenario() -> None:
+        async with extender("a", tracing=Tracing(provider)) as asked:
+            pod = pod_object("p", cpu=3)
+            await asked.stub.put(PODS, pod)
+            asked.session.headers["traceparent"] = f"00-{TRACE}-{PARENT}-01"
+            await asked.filter(pod, "a")
+            await asked.ask("prioritize", Pod=pod, NodeNames=["a"])
+            assert await asked.bind("p", "a") == ""
+            asked.session.headers["traceparent"] = "not-a-trace"
+            assert "already assigned" in await asked.bind("p", "b")
+            async with asked.session.post(f"{asked.url}/filter", data=b"nothing") as response:
+                assert response.status == 400
+
+    asyncio.run(scenario())
+    filtered, scored, bound, refused, unread = exporter.get_finished_spans()
+    assert [one.name for one in (filtered, scored, bound, refused, unread)] == [*VERBS[:2], "bind", "bind", "filter"]
+    for one in (filtered, scored, bound):
+        assert one.kind.name == "SERVER"
+        assert (f"{one.context.trace_id:032x}", f"{one.parent.span_id:016x}") == (TRACE, PARENT)
+        assert one.attributes["k8s.pod.name"] == "p"
+        assert one.attributes["k8s.pod.uid"] == "uid-p"
+        assert one.status.status_code.name != "ERROR"
+    assert filtered.attributes["alignup.nodes"] == 1
+    assert bound.attributes["k8s.node.name"] == "a"
+    assert refused.parent is None
+    assert unread.status.status_code.name == "ERROR"
+
+
+def test_the_standard_variables_say_whether_and_where_traces_go(monkeypatch) -> None:
+    pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="the extra tracing is not installed")
+    said: list[str] = []
+    received: list[tuple[str, bytes]] = []
+
+    async def collect(request: web.Request) -> web.Response:
+        received.append((request.path, await request.read()))
+        return web.Response()
+
+    async def scenario() -> None:
+        app = web.Application()
+        app.router.add_post("/{any:.*}", collect)
+        runner, port = await serve(app, ("127.0.0.1", 0))
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{port}")
+        try:
+            tracing = Tracing.from_environment("alignup-extender", said.append)
+            async with extender("a", tracing=tracing) as asked:
+                await asked.filter(pod_object("p", cpu=3), "a")
+            assert [path for path, _ in received] == ["/v1/traces"]  # at the end at the latest
+            assert all(one in received[0][1] for one in (b"alignup-extender", b"filter", b"uid-p"))
+            for name, value in (("OTEL_SDK_DISABLED", "true"), ("OTEL_TRACES_EXPORTER", "none")):
+                with monkeypatch.context() as changed:
+                    changed.setenv(name, value)
+                    with Tracing.from_environment("e", said.append).span("filter", {}) as note:
+                        note({"a": 1})
+        finally:
+            await runner.cleanup()
+
+    for name in ("OTEL_TRACES_EXPORTER", "OTEL_SDK_DISABLED", "OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES"):
+        monkeypatch.delenv(name, raising=False)
+    asyncio.run(scenario())
+    assert len(received) == 1
+    assert said == []
+
+
+def test_without_the_extra_a_wish_for_traces_is_answered_in_one_line_and_nothing_is_imported(monkeypatch) -> None:
+    said: list[str] = []
+    before = {name for name in sys.modules if name.startswith("opentelemetry")}
+    for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_TRACES_EXPORTER"):
+        monkeypatch.delenv(name, raising=False)
+    with Tracing.from_environment("e", said.append).span("filter", {}):
+        pass
+    assert said == []
+    assert {name for name in sys.modules if name.startswith("opentelemetry")} == before
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "otlp")
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
+    with Tracing.from_environment("e", said.append).span("filter", {}):
+        pass
+    assert said == ["OTEL_* ask for traces, which need the extra tracing: pip install 'alignup[tracing]'"]
