@@ -20,6 +20,7 @@ from random import Random
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 from urllib.request import urlopen
+from zlib import crc32
 
 import msgspec
 
@@ -53,7 +54,7 @@ def pod_object(number: int, name: str, containers: list[dict[str, Any]], random:
             "name": f"{app}-{uid[:10]}-{number:05}", "generateName": f"{app}-{uid[:10]}-", "namespace": f"team-{app[-1]}",
             "uid": f"{uid[:8]}-{uid[8:12]}-{uid[12:16]}-{uid[16:20]}-{uid[20:]}", "resourceVersion": str(10_000 + number),
             "creationTimestamp": moment,
-            "labels": {"app.kubernetes.io/name": app, "pod-template-hash": uid[:10], "team": f"team-{app[-1]}"},
+            "labels": {"app.kubernetes.io/name": app, "pod-template-hash": f"{crc32(app.encode()):010x}", "team": f"team-{app[-1]}"},
             "annotations": {"kubectl.kubernetes.io/restartedAt": moment, "prometheus.io/scrape": "true"},
             "ownerReferences": [
                 {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": f"{app}-{uid[:10]}", "uid": uid,

@@ -48,6 +48,7 @@ class Serving(options.Gathered):
         "Where to serve HTTP; port 0 is any free one.", default="127.0.0.1:8080", metavar="HOST:PORT"
     )
     strategy: str = options.strategy
+    koordinator_profile: str | None = options.koordinator_profile
     fail: str = options.value(
         "Accept nodes about which nothing is known (open), or refuse them (closed).",
         type=click.Choice(["open", "closed"]),
@@ -118,7 +119,10 @@ async def serve_extender(how: Serving, api: Api) -> None:
         if how.pod:
             led = partial(label_leader, api, namespace, how.pod)
     state = ClusterState(how.strategy)
-    answers = Answers(state, fails_open=how.fail == "open", requires_near=how.require_dra_alignment)
+    profile = how.koordinator_profile or ""
+    answers = Answers(
+        state, fails_open=how.fail == "open", requires_near=how.require_dra_alignment, profile=profile
+    )
     extender = Extender(
         api, answers, synced=keep_from_collection, leader=leader, led=led, writes_events=not how.no_events
     )

@@ -40,10 +40,7 @@ def command(
     top: int = options.value("How many nodes to show.", default=10, type=click.IntRange(min=0)),
     threads: int = options.value("Threads to use.", default=1, type=click.IntRange(min=1, max=256)),
     exact: bool = options.flag("Where amounts cannot tell, ask the node itself (JSON lines only)."),
-    koordinator_profile: str | None = options.word(
-        "Filter and score as Koordinator's scheduler: `document` (its design) or `scheduler` (as released).",
-        ("document", "scheduler"),
-    ),
+    koordinator_profile: str | None = options.koordinator_profile,
     version: KubeletVersion | None = options.kubelet_version,
     counts: bool = options.flag(
         "Count how many replicas of the pod the nodes could take, up to 110 pods a node, a kubelet's default.",

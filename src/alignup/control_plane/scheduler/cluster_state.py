@@ -194,7 +194,7 @@ class ClusterState:
         try:
             if before is None or member is None or before.description != report.description:
                 self._make(report)
-            elif before.text == report.text:
+            elif before == report:
                 return
             elif isinstance(member, ExactMember):
                 self._update_exact(member, report)
@@ -260,7 +260,6 @@ class ClusterState:
             if member.report(decode_holdings(report.holdings)):
                 self.changed.add(member.name)
             self._doubt(member)
-            self.view.touch()
             if member.node is not node:
                 self.view.refresh(member)
 
@@ -458,10 +457,15 @@ class View:
             self._cluster.update(member.name, _known(member))
 
     @property
+    def cluster(self) -> Cluster:
+        """All members as they are now."""
+        self._settle()
+        return self._cluster
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The names of all members, by their numbers."""
-        self._settle()
-        return self._cluster.names
+        return self.cluster.names
 
     def numbers(self, names: Sequence[str]) -> npt.NDArray[np.int64]:
         """Return the number of each node; -1 for one that is not known."""

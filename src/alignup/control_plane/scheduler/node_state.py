@@ -65,8 +65,9 @@ class ExactMember:
     @property
     def unsettled(self) -> tuple[str, ...]:
         """The uids of pods that are bound, in no report yet, and hold something or were refused."""
-        listed, held = self._listed(), {one.uid: bool(one.containers) for one in holdings_of(self.node).pods}
-        return tuple([uid for uid in self.pods if uid not in listed and held.get(uid, True)])
+        listed, has_pod = self._listed(), self.node.manager.has_pod
+        waiting = [(uid, one.pod) for uid, one in self.pods.items() if uid not in listed]
+        return tuple([uid for uid, pod in waiting if not has_pod(uid) or pod_holding(self.node, pod).containers])
 
     @property
     def is_uncertain(self) -> bool:
@@ -148,7 +149,14 @@ class ExactMember:
         """
         listed = self._listed()
         whole = [held for held in holdings.pods if held.uid in listed or self._is_whole(held, mine.get(held.uid))]
-        return Holdings(whole)
+        return Holdings([self._named(held) for held in whole])
+
+    def _named(self, held: PodHolding) -> PodHolding:
+        """Return what a pod holds with the words of its record, which are kept once."""
+        if held.uid not in self.pods:
+            return held
+        pod = self.pods[held.uid].pod
+        return PodHolding(pod.uid, pod.name, pod.namespace, held.containers)
 
     def _is_whole(self, held: PodHolding, mine: PodHolding | None) -> bool:
         """Return whether each container holds something of every kind that it asks for.
@@ -158,12 +166,23 @@ class ExactMember:
         bound = self.pods.get(held.uid)
         if held == mine or bound is None:  # what an unknown pod asks for is unknown
             return True
+        passing = {one.name for one in bound.pod.init_containers if not one.is_sidecar}
+        asked = {
+            (one.name, kind)
+            for one in bound.pod.all_containers
+            for kind in (
+                *(["cpu"] if one.exclusive_cpus else []),
+                *(() if one.name in passing else dict(one.memory)),
+                *dict(one.devices),
+            )
+        }
+        if bound.pod.readings is None and asked <= _kinds(held):  # as of most: no node gives it more
+            return True
         if mine is None or not mine.containers:
             # it was refused here, and would have a place on the empty node
             empty = self.template.copy()
             _admit(empty, bound.pod)
             mine = pod_holding(empty, bound.pod)
-        passing = {one.name for one in bound.pod.init_containers if not one.is_sidecar}
         return _kinds(mine, without_memory=passing) <= _kinds(held)
 
     def _listed(self) -> set[str]:

@@ -7,6 +7,7 @@ node that publishes both can be judged exactly; one without them by the amounts 
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
@@ -78,13 +79,15 @@ class Report(msgspec.Struct, frozen=True):
     Attributes:
         description: the annotation `alignup.dev/node`.
         holdings: the annotation `alignup.dev/holdings`.
-        text: the object.
+        version: its `resourceVersion`.
+        text: the object, of one without a description: nothing else of the others is read.
         fingerprint: of all pods that the object knows of; empty: it does not say.
     """
 
     name: str
     description: str | None
     holdings: str | None
+    version: str
     text: bytes
     fingerprint: str = ""
 
@@ -108,7 +111,14 @@ def decode_report(data: bytes | msgspec.Raw) -> Report:
     attributes = {one.name: one.value for one in found.attributes or ()}
     method = attributes.get(METHOD_ATTRIBUTE, METHOD)  # other methods leave out pods, and which is not told
     signature = attributes.get(ATTRIBUTE, "") if method == METHOD else ""
-    return Report(metadata.name, annotations.get(NODE), annotations.get(HOLDINGS), bytes(data), signature)
+    description = annotations.get(NODE)
+    if description is None:
+        text = bytes(data)
+    else:  # machines are alike, so their descriptions are kept once
+        text, description = b"", sys.intern(description)
+    return Report(
+        metadata.name, description, annotations.get(HOLDINGS), metadata.resource_version, text, signature
+    )
 
 
 class Description:

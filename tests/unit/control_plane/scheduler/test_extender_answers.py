@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from alignup.claims.read import read_claim, read_class, read_slice
+from alignup.cluster.koordinator import judge_nodes
 from alignup.cluster.ranking import short_cause
 from alignup.control_plane.api_server.objects import PodReader, WatchedPod, decode_budget, decode_pod
 from alignup.control_plane.publishers.fleet import FleetNode
@@ -35,6 +36,7 @@ def empty():
     return Description().template(json.dumps(description()), {})
 
 
+SPEC = "scheduling.koordinator.sh/numa-topology-spec"
 ALL = ["exact-a", "exact-b", "amounts"]
 
 
@@ -346,3 +348,50 @@ def test_of_a_claim_that_was_not_seen_yet_nothing_can_be_told(with_claims) -> No
     pod = claiming("p", "unseen", cpu=3)
     assert with_claims.prioritize(pod, ALL) == [5, 5, 5]
     assert [with_claims.state.meet(pod.pod, name) for name in ALL] == [None] * 3
+
+
+def test_a_profile_of_koordinator_refuses_and_scores_beside_what_kubelets_would(answers) -> None:
+    """Required keeps apart, Preferred comes last: as `alignup rank --koordinator-profile` has it."""
+    state = answers.state
+    pair = [f"pair-{number}" for number in range(2)]
+    for name in pair:
+        state.report_seen(report(name, described=description(topologyManagerPolicy="none"), holdings=empty()), 0)
+    state.pod_seen(watched("across", "pair-0", cpu=5), 0)
+
+    def asked(name: str, exclusive: str) -> WatchedPod:
+        spec = {"numaTopologyPolicy": "SingleNUMANode", "singleNUMANodeExclusive": exclusive}
+        made = watched(name, cpu=1)
+        return replace(made, pod=made.pod.renamed(annotations={SPEC: json.dumps(spec)}))
+
+    document = Answers(state, profile="document")
+    preferred, required = asked("p", "Preferred"), asked("r", "Required")
+    assert document.filter(preferred, pair, 0).passed == pair
+    mixed, apart = document.prioritize(preferred, pair)
+    assert mixed == 0 < apart
+    told = {one.node: one for one in judge_nodes(state.view.cluster, preferred.pod, "document")}
+    assert apart == int(told["pair-1"].score // 10)
+    found = document.filter(required, [*pair, "amounts", "stranger"], 0)
+    assert found.passed[0] == "pair-1"
+    assert "pair-0" in found.failed
+    assert not document.admits(required, "pair-0")
+    assert document.admits(required, "pair-1")
+    state.pod_gone("uid-across", 0)
+    assert document.filter(required, pair, 0).passed == pair
+    with pytest.raises(InputError, match="document"):
+        Answers(state, profile="paper")
+
+
+def test_a_pod_that_only_a_profile_refuses_is_woken_when_it_may_come(answers) -> None:
+    state = answers.state
+    state.report_seen(report("one", described=description(topologyManagerPolicy="none"), holdings=empty()), 0)
+    state.pod_seen(watched("across", "one", cpu=5), 0)
+    spec = {"numaTopologyPolicy": "SingleNUMANode", "singleNUMANodeExclusive": "Required"}
+    made = watched("r", cpu=1)
+    pod = replace(made, pod=made.pod.renamed(annotations={SPEC: json.dumps(spec)}))
+    document = Answers(state, profile="document")
+    assert document.filter(pod, ["one"], 0).passed == []
+    state.changed.clear()
+    state.changed.add("one")
+    assert document.woken(1) == ""
+    state.pod_gone("uid-across", 2)
+    assert document.woken(2) == "one"
