@@ -40,6 +40,7 @@ def pod_object(number: int, name: str, containers: list[dict[str, Any]], random:
     """Return a pod of a Deployment as an API server sends it."""
     app, moment = f"app-{random.randrange(WORKLOADS)}", "2026-01-02T03:04:05Z"
     uid = f"{random.getrandbits(128):032x}"
+    kind = f"{crc32(app.encode()):010x}"
     token = f"kube-api-access-{uid[:5]}"
     status = [
         {
@@ -51,13 +52,14 @@ def pod_object(number: int, name: str, containers: list[dict[str, Any]], random:
     ]  # fmt: skip
     found = {
         "metadata": {
-            "name": f"{app}-{uid[:10]}-{number:05}", "generateName": f"{app}-{uid[:10]}-", "namespace": f"team-{app[-1]}",
-            "uid": f"{uid[:8]}-{uid[8:12]}-{uid[12:16]}-{uid[16:20]}-{uid[20:]}", "resourceVersion": str(10_000 + number),
+            "name": f"{app}-{kind}-{number:05}", "generateName": f"{app}-{kind}-", "namespace": f"team-{app[-1]}",
+            "uid": f"{uid[:8]}-{uid[8:12]}-{uid[12:16]}-{uid[16:20]}-{uid[20:]}",
+            "resourceVersion": str(10_000 + number),
             "creationTimestamp": moment,
-            "labels": {"app.kubernetes.io/name": app, "pod-template-hash": f"{crc32(app.encode()):010x}", "team": f"team-{app[-1]}"},
+            "labels": {"app.kubernetes.io/name": app, "pod-template-hash": kind, "team": f"team-{app[-1]}"},
             "annotations": {"kubectl.kubernetes.io/restartedAt": moment, "prometheus.io/scrape": "true"},
             "ownerReferences": [
-                {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": f"{app}-{uid[:10]}", "uid": uid,
+                {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": f"{app}-{kind}", "uid": uid,
                  "controller": True, "blockOwnerDeletion": True}
             ],
             "managedFields": [],
@@ -70,10 +72,11 @@ def pod_object(number: int, name: str, containers: list[dict[str, Any]], random:
                  "terminationMessagePath": "/dev/termination-log", "imagePullPolicy": "IfNotPresent"}
                 for one in containers
             ],
-            "restartPolicy": "Always", "terminationGracePeriodSeconds": 30, "dnsPolicy": "ClusterFirst", "nodeName": name,
+            "restartPolicy": "Always", "terminationGracePeriodSeconds": 30, "dnsPolicy": "ClusterFirst",
+            "nodeName": name,
             "serviceAccountName": "default", "schedulerName": "default-scheduler", "priority": 0,
             "tolerations": [
-                {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+                {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"}
             ],
         },
         "status": {
@@ -85,7 +88,7 @@ def pod_object(number: int, name: str, containers: list[dict[str, Any]], random:
             "containerStatuses": status,
         },
     }  # fmt: skip
-    fields = {f"k:{{\"type\":\"field-{place}\"}}": {".": {}, "f:status": {}} for place in range(60)}
+    fields = {f'k:{{"type":"field-{place}"}}': {".": {}, "f:status": {}} for place in range(60)}
     while len(json.dumps(found)) < SIZE and fields:
         key, value = fields.popitem()
         found["metadata"]["managedFields"].append({"manager": "kubelet", "fieldsV1": {key: value}})
@@ -190,7 +193,7 @@ def measure(folder: Path) -> dict[str, float]:
     try:
         address = process.stdout.readline().rpartition(" ")[2].strip()
         while True:
-            with urlopen(f"http://{address}/metrics") as answer:  # noqa: S310
+            with urlopen(f"http://{address}/metrics") as answer:
                 lines = dict(one.rsplit(" ", 1) for one in answer.read().decode().splitlines() if one[0] != "#")
             if float(lines["alignup_extender_lists"]) >= 6:
                 break

@@ -120,9 +120,7 @@ async def serve_extender(how: Serving, api: Api) -> None:
             led = partial(label_leader, api, namespace, how.pod)
     state = ClusterState(how.strategy)
     profile = how.koordinator_profile or ""
-    answers = Answers(
-        state, fails_open=how.fail == "open", requires_near=how.require_dra_alignment, profile=profile
-    )
+    answers = Answers(state, fails_open=how.fail == "open", requires_near=how.require_dra_alignment, profile=profile)
     extender = Extender(
         api, answers, synced=keep_from_collection, leader=leader, led=led, writes_events=not how.no_events
     )

@@ -18,6 +18,7 @@ import ssl
 import time
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from importlib import import_module
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -236,21 +237,18 @@ class Tracing:
             service: the name of the service, where no variable has one.
             complain: called, in one line, where they ask for traces and the extra `tracing` is not installed.
         """
-        exporter = os.environ.get("OTEL_TRACES_EXPORTER", "")
-        is_wanted = exporter == "otlp" or not exporter and any(map(os.environ.get, _ENDPOINTS))
-        if not is_wanted or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        named = os.environ.get("OTEL_TRACES_EXPORTER") or ("otlp" if any(map(os.environ.get, _ENDPOINTS)) else "none")
+        if named != "otlp" or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
             return cls()
         try:
-            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-            from opentelemetry.sdk.resources import OTELResourceDetector, Resource
-            from opentelemetry.sdk.trace import TracerProvider
-            from opentelemetry.sdk.trace.export import BatchSpanProcessor
+            otlp = import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter")
+            resources, sdk = map(import_module, ("opentelemetry.sdk.resources", "opentelemetry.sdk.trace"))
         except ImportError:
             complain("OTEL_* ask for traces, which need the extra tracing: pip install 'alignup[tracing]'")
             return cls()
-        named = Resource({"service.name": service}).merge(OTELResourceDetector().detect())
-        provider = TracerProvider(resource=Resource.create(dict(named.attributes)))
-        provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+        given = resources.Resource({"service.name": service}).merge(resources.OTELResourceDetector().detect())
+        provider = sdk.TracerProvider(resource=resources.Resource.create(dict(given.attributes)))
+        provider.add_span_processor(sdk.export.BatchSpanProcessor(otlp.OTLPSpanExporter()))
         return cls(provider)
 
     @contextmanager
@@ -259,11 +257,9 @@ class Tracing:
         if self._provider is None:
             yield lambda _: None
             return
-        from opentelemetry.propagate import extract
-        from opentelemetry.trace import SpanKind
-
-        tracer = self._provider.get_tracer("alignup")
-        with tracer.start_as_current_span(name, extract(headers), SpanKind.SERVER) as span:
+        parent = import_module("opentelemetry.propagate").extract(headers)
+        kind = import_module("opentelemetry.trace").SpanKind.SERVER
+        with self._provider.get_tracer("alignup").start_as_current_span(name, parent, kind) as span:
             yield span.set_attributes
 
     def close(self) -> None:

@@ -71,7 +71,7 @@ class Answers:
         fails_open: let nodes pass of which nothing is known.
         requires_near: refuse nodes where the devices of a pod's claims would not be near its CPUs and memory, or where
             that cannot be told; else these come last.
-        profile: of Koordinator's scheduler: it refuses nodes too, and scores in place of the strategy; empty: none does.
+        profile: of Koordinator's scheduler: it refuses nodes too, and scores in place of the strategy; empty: none.
 
     Raises:
         InputError: there is no such profile.

@@ -185,7 +185,7 @@ def decode_binding(data: bytes) -> Binding:
     return _decoded(data, Binding, "ExtenderBindingArgs", lambda _: False)
 
 
-def about(args: object) -> dict[str, str | int]:
+def about(args: object) -> Mapping[str, str | int]:
     """Return what a span tells of a question, by OpenTelemetry's names where it has some."""
     if isinstance(args, Binding):
         names = args.name, args.namespace, args.uid

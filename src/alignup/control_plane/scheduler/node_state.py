@@ -166,23 +166,22 @@ class ExactMember:
         bound = self.pods.get(held.uid)
         if held == mine or bound is None:  # what an unknown pod asks for is unknown
             return True
-        passing = {one.name for one in bound.pod.init_containers if not one.is_sidecar}
-        asked = {
-            (one.name, kind)
-            for one in bound.pod.all_containers
-            for kind in (
-                *(["cpu"] if one.exclusive_cpus else []),
-                *(() if one.name in passing else dict(one.memory)),
-                *dict(one.devices),
-            )
-        }
-        if bound.pod.readings is None and asked <= _kinds(held):  # as of most: no node gives it more
-            return True
+        pod = bound.pod
+        passing = {one.name for one in pod.init_containers if not one.is_sidecar}
+        if pod.readings is None:  # no node gives it more than it asks for
+            most = {
+                (one.name, kind)
+                for one in pod.all_containers
+                for kind, amount in (("cpu", one.exclusive_cpus), *one.memory, *one.devices)
+                if amount and not (one.name in passing and (kind, amount) in one.memory)
+            }
+            if most <= _kinds(held):
+                return True
         if mine is None or not mine.containers:
             # it was refused here, and would have a place on the empty node
             empty = self.template.copy()
-            _admit(empty, bound.pod)
-            mine = pod_holding(empty, bound.pod)
+            _admit(empty, pod)
+            mine = pod_holding(empty, pod)
         return _kinds(mine, without_memory=passing) <= _kinds(held)
 
     def _listed(self) -> set[str]:

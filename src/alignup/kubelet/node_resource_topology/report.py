@@ -116,9 +116,7 @@ def decode_report(data: bytes | msgspec.Raw) -> Report:
         text = bytes(data)
     else:  # machines are alike, so their descriptions are kept once
         text, description = b"", sys.intern(description)
-    return Report(
-        metadata.name, description, annotations.get(HOLDINGS), metadata.resource_version, text, signature
-    )
+    return Report(metadata.name, description, annotations.get(HOLDINGS), metadata.resource_version, text, signature)
 
 
 class Description:
@@ -212,6 +210,8 @@ def restored_node(template: Node, holdings: Holdings, known: Mapping[str, Pod]) 
         )
     node.manager.restore(pods)
     for pod, held in zip(pods, holdings.pods, strict=True):
+        if not held.containers:  # as most pods
+            continue
         given = 0  # init containers hand CPUs and devices on to those after them
         handed: set[tuple[str, str]] = set()
         for name, one in _adopt_whole(node, pod, held).items():

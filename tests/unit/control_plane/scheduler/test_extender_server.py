@@ -786,11 +786,9 @@ TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
 def test_each_question_is_one_span_below_that_of_the_scheduler() -> None:
     sdk = pytest.importorskip("opentelemetry.sdk.trace", reason="the extra tracing is not installed")
-    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-
-    exporter, provider = InMemorySpanExporter(), sdk.TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    memory = pytest.importorskip("opentelemetry.sdk.trace.export.in_memory_span_exporter")
+    exporter, provider = memory.InMemorySpanExporter(), sdk.TracerProvider()
+    provider.add_span_processor(sdk.export.SimpleSpanProcessor(exporter))
 
     async def scenario() -> None:
         async with extender("a", tracing=Tracing(provider)) as asked:
