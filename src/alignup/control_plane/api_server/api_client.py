@@ -19,6 +19,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from urllib.parse import quote
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import msgspec
@@ -57,6 +58,7 @@ _FAILED: Final = 400
 _TOO_MANY: Final = 429
 _FAILING: Final = 500
 _PATIENCE: Final = 30.0
+_READ_BYTES: Final = 2 << 20
 _MOST_CONNECTIONS: Final = 96
 # Bytes: a page of 500 objects of half a MiB each.
 _LARGEST_ANSWER: Final = 256 << 20
@@ -142,6 +144,14 @@ class Api:
         configuration.connection_pool_maxsize = _MOST_CONNECTIONS
         self._configuration = configuration
         self._rest = RESTClientObject(configuration)
+        url = URL(str(configuration.host))
+        if not self._rest.proxy and url.host and not proxy_bypass(url.authority):
+            self._rest.proxy = getproxies().get(url.scheme)
+        # the library's own session looks for proxies and .netrc at each request, in two threads
+        library, self._rest.pool_manager = self._rest.pool_manager, aiohttp.ClientSession(
+            connector=self._rest.pool_manager.connector, read_bufsize=_READ_BYTES
+        )
+        library.detach()
 
     @classmethod
     async def connect(cls, kubeconfig: str | None, context: str | None = None) -> Self:

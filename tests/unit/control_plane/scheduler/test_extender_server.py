@@ -9,7 +9,6 @@ import json
 import shutil
 import ssl
 import sys
-from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import unquote
 
@@ -36,58 +35,16 @@ from alignup.control_plane.scheduler.extender_wire import (
 )
 from alignup.control_plane.serving import Tracing, serve, tls_context
 from alignup.errors import AlignupWarning, InputError
-from alignup.kubelet.node_resource_topology.report import HOLDINGS, NODE, Description
+from alignup.kubelet.node_resource_topology.report import HOLDINGS, NODE
 from alignup.text.json_text import DEPTH_LIMIT
 from api_stub import EVENTS, NODES, PODS, ApiStub, running, served, until
 from certificates import certificate
 from claims_cases import claim_named, class_of, slice_of
+from served_extender import EMPTY, Asked, extender
 from watched import description, pod_object, topology
 
 DEEP = b'{"a":' * 5000 + b"1" + b"}" * 5000
 VERBS = ("filter", "prioritize", "preempt", "bind")
-EMPTY = Description().template(json.dumps(description()), {})
-
-
-class Asked:
-    """An extender that is served, the cluster behind it, and a client."""
-
-    def __init__(self, stub: ApiStub, extender: Extender, url: str, session: aiohttp.ClientSession) -> None:
-        self.stub, self.extender, self.url, self.session = stub, extender, url, session
-
-    async def ask(self, verb: str, **fields: Any) -> Any:
-        """Ask as a scheduler does."""
-        async with self.session.post(f"{self.url}/{verb}", json=fields) as response:
-            assert response.status == 200, await response.text()
-            return await response.json()
-
-    async def filter(self, pod: dict[str, Any], *names: str) -> dict[str, Any]:
-        return await self.ask("filter", Pod=pod, Nodes=None, NodeNames=list(names))
-
-    async def metrics(self) -> str:
-        async with self.session.get(f"{self.url}/metrics") as response:
-            return await response.text()
-
-    async def bind(self, name: str, node: str) -> str:
-        found = await self.ask("bind", PodName=name, PodNamespace="default", PodUID=f"uid-{name}", Node=node)
-        return found["Error"]
-
-
-@asynccontextmanager
-async def extender(*nodes: str, fails_open: bool = True, tls: ssl.SSLContext | None = None, **options: Any):
-    """Serve an extender of some nodes that report their holdings."""
-    stub = ApiStub()
-    for name in nodes:
-        await stub.put(NODES, {"metadata": {"name": name}})
-        await stub.put(TOPOLOGIES, topology(name, described=description(), holdings=EMPTY))
-    async with served(stub) as api, aiohttp.ClientSession() as session:
-        made = Extender(api, Answers(ClusterState(), fails_open=fails_open))
-        runner, port = await serve(make_app(made, **options), ("127.0.0.1", 0), tls)
-        try:
-            async with running(made.run()):
-                await until(lambda: made.is_synced)
-                yield Asked(stub, made, f"http://127.0.0.1:{port}", session)
-        finally:
-            await runner.cleanup()
 
 
 def test_a_pod_is_filtered_scored_and_bound_and_then_counts() -> None:
