@@ -20,6 +20,9 @@ from watched import description, topology
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import Callable
+
+    from aiohttp import web
 
 EMPTY = Description().template(json.dumps(description()), {})
 
@@ -49,7 +52,13 @@ class Asked:
 
 
 @asynccontextmanager
-async def extender(*nodes: str, fails_open: bool = True, tls: ssl.SSLContext | None = None, **options: Any):
+async def extender(
+    *nodes: str,
+    fails_open: bool = True,
+    tls: ssl.SSLContext | None = None,
+    prepare: Callable[[web.Application], None] = lambda _: None,
+    **options: Any,
+):
     """Serve an extender of some nodes that report their holdings."""
     stub = ApiStub()
     for name in nodes:
@@ -57,7 +66,9 @@ async def extender(*nodes: str, fails_open: bool = True, tls: ssl.SSLContext | N
         await stub.put(TOPOLOGIES, topology(name, described=description(), holdings=EMPTY))
     async with served(stub) as api, aiohttp.ClientSession() as session:
         made = Extender(api, Answers(ClusterState(), fails_open=fails_open))
-        runner, port = await serve(make_app(made, **options), ("127.0.0.1", 0), tls)
+        app = make_app(made, **options)
+        prepare(app)
+        runner, port = await serve(app, ("127.0.0.1", 0), tls)
         try:
             async with running(made.run()):
                 await until(lambda: made.is_synced)

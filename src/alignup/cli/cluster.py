@@ -97,12 +97,12 @@ async def serve_extender(how: Serving, api: Api) -> None:
     from alignup.control_plane.scheduler.extender_service import Extender
     from alignup.control_plane.serving import (
         ServedCertificate,
-        Tracing,
         address,
         is_loopback,
         run_until_told,
         serve,
         tls_context,
+        trace,
     )
 
     where, context, served = address(how.listen), tls_context(how.tls_cert, how.tls_key, how.client_ca), None
@@ -125,8 +125,8 @@ async def serve_extender(how: Serving, api: Api) -> None:
         api, answers, synced=keep_from_collection, leader=leader, led=led, writes_events=not how.no_events
     )
     ends = dict if served is None else served.ends
-    tracing = Tracing.from_environment("alignup-extender", api.complain)
-    app = make_app(extender, needs_certificate=how.client_ca is not None, binds=binds, ends=ends, tracing=tracing)
+    app = make_app(extender, needs_certificate=how.client_ca is not None, binds=binds, ends=ends)
+    trace(app, "alignup-extender", api.complain)
     runner, port = await serve(app, where, context)
     if not binds:
         api.complain("/bind is not answered: see --client-ca and --insecure-bind")

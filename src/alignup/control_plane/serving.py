@@ -1,6 +1,6 @@
 """Runs an HTTP application, perhaps over TLS, beside its background work until the process is told to end.
 
-Questions are traced by OpenTelemetry where its variables `OTEL_*` ask for it (`Tracing`).
+Questions are traced by OpenTelemetry where its variables `OTEL_*` ask for it (`trace`).
 
 Certificates are read again when their files change: a Secret of Kubernetes changes its mounted files while the process
 runs. Connections that begin after a change get the new certificate, and are judged by the new authorities; one that
@@ -16,7 +16,7 @@ import os
 import signal
 import ssl
 import time
-from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from importlib import import_module
 from ipaddress import ip_address
@@ -28,7 +28,7 @@ from aiohttp import web
 from alignup.errors import InputError, system_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator, Mapping
+    from collections.abc import Callable, Coroutine
 
     from aiohttp.typedefs import Handler
 
@@ -219,53 +219,56 @@ def _field(data: bytes, at: int) -> tuple[int, int]:
     return at + 2 + count, int.from_bytes(data[at + 2 : at + 2 + count], "big")
 
 
-class Tracing:
-    """Makes a span of each question, whose parent the headers `traceparent` and `tracestate` name.
+# What the span of the request that is being answered tells of it: its handler adds that.
+ABOUT: Final[ContextVar[dict[str, str]]] = ContextVar("about")
+
+
+def trace(app: web.Application, service: str, complain: Callable[[str], None]) -> None:
+    """Make a span of each question as OpenTelemetry's variables ask, if they do: sent by OTLP over HTTP.
 
     Args:
-        provider: the `TracerProvider` of OpenTelemetry's SDK; None: nothing is traced, and nothing of it imported.
+        app: the application, not started yet.
+        service: the name of the service, where no variable has one.
+        complain: called, in one line, where they ask for traces and the extra `tracing` is not installed.
     """
+    exporter = os.environ.get("OTEL_TRACES_EXPORTER") or ("otlp" if any(map(os.environ.get, _ENDPOINTS)) else "none")
+    if exporter != "otlp" or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return
+    try:
+        otlp = import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter")
+        resources, sdk = map(import_module, ("opentelemetry.sdk.resources", "opentelemetry.sdk.trace"))
+    except ImportError:
+        complain("OTEL_* ask for traces, which need the extra tracing: pip install 'alignup[tracing]'")
+        return
+    named = resources.Resource({"service.name": service}).merge(resources.OTELResourceDetector().detect())
+    provider = sdk.TracerProvider(resource=resources.Resource.create(dict(named.attributes)))
+    provider.add_span_processor(sdk.export.BatchSpanProcessor(otlp.OTLPSpanExporter()))
+    trace_with(app, provider)
 
-    def __init__(self, provider: Any = None) -> None:
-        self._provider = provider
 
-    @classmethod
-    def from_environment(cls, service: str, complain: Callable[[str], None]) -> Tracing:
-        """Return what the variables of OpenTelemetry ask for: OTLP over HTTP, if they name an endpoint or the exporter.
+def trace_with(app: web.Application, provider: Any) -> None:
+    """Make a span of each question, whose parent its headers name, with a `TracerProvider` of OpenTelemetry's SDK."""
+    tracer, kinds = provider.get_tracer("alignup"), import_module("opentelemetry.trace").SpanKind
+    parent_in = import_module("opentelemetry.propagate").extract
 
-        Args:
-            service: the name of the service, where no variable has one.
-            complain: called, in one line, where they ask for traces and the extra `tracing` is not installed.
-        """
-        named = os.environ.get("OTEL_TRACES_EXPORTER") or ("otlp" if any(map(os.environ.get, _ENDPOINTS)) else "none")
-        if named != "otlp" or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
-            return cls()
-        try:
-            otlp = import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter")
-            resources, sdk = map(import_module, ("opentelemetry.sdk.resources", "opentelemetry.sdk.trace"))
-        except ImportError:
-            complain("OTEL_* ask for traces, which need the extra tracing: pip install 'alignup[tracing]'")
-            return cls()
-        given = resources.Resource({"service.name": service}).merge(resources.OTELResourceDetector().detect())
-        provider = sdk.TracerProvider(resource=resources.Resource.create(dict(given.attributes)))
-        provider.add_span_processor(sdk.export.BatchSpanProcessor(otlp.OTLPSpanExporter()))
-        return cls(provider)
+    @web.middleware
+    async def traced(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.method != "POST":
+            return await handler(request)
+        about: dict[str, str] = {}
+        ABOUT.set(about)
+        path = request.match_info.get_info().get("path", "unknown")
+        with tracer.start_as_current_span(path.strip("/"), parent_in(request.headers), kinds.SERVER) as span:
+            try:
+                return await handler(request)
+            finally:
+                span.set_attributes(about)
 
-    @contextmanager
-    def span(self, name: str, headers: Mapping[str, str]) -> Iterator[Callable[[Mapping[str, str | int]], None]]:
-        """Yield a function that gives attributes to the span of this block; an error of the block is its status."""
-        if self._provider is None:
-            yield lambda _: None
-            return
-        parent = import_module("opentelemetry.propagate").extract(headers)
-        kind = import_module("opentelemetry.trace").SpanKind.SERVER
-        with self._provider.get_tracer("alignup").start_as_current_span(name, parent, kind) as span:
-            yield span.set_attributes
+    async def close(_: web.Application) -> None:
+        await asyncio.to_thread(provider.shutdown)  # which sends what is left
 
-    def close(self) -> None:
-        """Send what is left."""
-        if self._provider is not None:
-            self._provider.shutdown()
+    app.middlewares.append(traced)
+    app.on_cleanup.append(close)
 
 
 class _Connections:

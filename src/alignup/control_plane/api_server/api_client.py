@@ -148,8 +148,9 @@ class Api:
         if not self._rest.proxy and url.host and not proxy_bypass(url.authority):
             self._rest.proxy = getproxies().get(url.scheme)
         # the library's own session looks for proxies and .netrc at each request, in two threads
-        library, self._rest.pool_manager = self._rest.pool_manager, aiohttp.ClientSession(
-            connector=self._rest.pool_manager.connector, read_bufsize=_READ_BYTES
+        library, self._rest.pool_manager = (
+            self._rest.pool_manager,
+            aiohttp.ClientSession(connector=self._rest.pool_manager.connector, read_bufsize=_READ_BYTES),
         )
         library.detach()
 

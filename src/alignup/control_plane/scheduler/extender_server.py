@@ -16,7 +16,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import asynccontextmanager
 from io import BytesIO
 from multiprocessing import get_context
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -25,10 +25,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from alignup.control_plane.scheduler import extender_wire as wire
 from alignup.control_plane.scheduler.extender_service import NOT_LISTED, Extender
 from alignup.control_plane.scheduler.node_state import ExactMember
-from alignup.control_plane.serving import Tracing
+from alignup.control_plane.serving import ABOUT
 from alignup.errors import AlignupError, InputError, one_line
 
 _Args = TypeVar("_Args")
+_Answer: TypeAlias = Callable[[_Args], Awaitable[bytes]]
 
 _LOG: Final = logging.getLogger(__name__)
 # Bytes: 10,000 nodes need 3 MiB by name, and 60 MiB where the scheduler sends them whole, without their images.
@@ -81,15 +82,9 @@ class _Handlers:
     """Answers requests."""
 
     def __init__(
-        self,
-        extender: Extender,
-        *,
-        needs_certificate: bool,
-        binds: bool,
-        ends: Callable[[], Mapping[str, float]],
-        tracing: Tracing,
+        self, extender: Extender, *, needs_certificate: bool, binds: bool, ends: Callable[[], Mapping[str, float]]
     ) -> None:
-        self._ends, self._tracing = ends, tracing
+        self._ends = ends
         self._extender, self._answers = extender, extender.answers
         self._needs_certificate, self._binds = needs_certificate, binds
         self._counts, self._bodies, self._reader = _Counts(), _Bodies(), _Reader()
@@ -161,10 +156,9 @@ class _Handlers:
     async def close(self, _app: web.Application) -> None:
         """End what the answers needed."""
         self._reader.close()
-        await asyncio.to_thread(self._tracing.close)  # what is left is sent
 
     def handler(
-        self, verb: str, decode: Callable[[bytes], _Args], answer: Callable[[_Args], Awaitable[bytes]]
+        self, verb: str, decode: Callable[[bytes], _Args], answer: _Answer[_Args]
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
         """Return a handler of aiohttp for one verb: the caller is checked, then the question, then what is known."""
         # shown from the start: the first question would be no increase otherwise
@@ -172,13 +166,13 @@ class _Handlers:
 
         async def handle(request: web.Request) -> web.Response:
             try:
-                with self._tracing.span(verb, request.headers) as note:
-                    self._check_caller(request)
-                    async with self._bodies.of(request) as body:
-                        start = time.perf_counter()
-                        args = await self._reader.read(decode, body)
-                        note(wire.about(args))
-                        text = await self._answered(verb, args, answer, note)
+                self._check_caller(request)
+                async with self._bodies.of(request) as body:
+                    start = time.perf_counter()
+                    args = await self._reader.read(decode, body)
+                    about = ABOUT.get({})
+                    about |= wire.about(args)
+                    text = await self._answered(verb, args, answer, about)
             except web.HTTPException:
                 errors.inc()
                 raise
@@ -189,13 +183,7 @@ class _Handlers:
 
         return handle
 
-    async def _answered(
-        self,
-        verb: str,
-        args: _Args,
-        answer: Callable[[_Args], Awaitable[bytes]],
-        note: Callable[[Mapping[str, str | int]], None],
-    ) -> bytes:
+    async def _answered(self, verb: str, args: _Args, answer: _Answer[_Args], about: dict[str, str]) -> bytes:
         """Return the answer to a question; an error that is said in it is an attribute of its span too.
 
         Raises:
@@ -211,7 +199,7 @@ class _Handlers:
                 kind = web.HTTPBadRequest if isinstance(error, InputError) else web.HTTPServiceUnavailable
                 raise kind(text=str(error)) from error
             self._counts.errors.labels(verb).inc()
-            note({"error.type": type(error).__name__, "error.message": str(error)})
+            about |= {"error.type": type(error).__name__, "error.message": str(error)}
             return wire.encode_error(str(error))
 
     def _check_caller(self, request: web.Request) -> None:
@@ -334,7 +322,6 @@ def make_app(
     needs_certificate: bool = False,
     binds: bool = True,
     ends: Callable[[], Mapping[str, float]] = dict,
-    tracing: Tracing | None = None,
 ) -> web.Application:
     """Return the application that serves an extender.
 
@@ -343,10 +330,8 @@ def make_app(
         needs_certificate: answer questions only over connections on which TLS has verified the client.
         binds: answer `/bind`.
         ends: says when certificates end, for `/metrics`.
-        tracing: makes a span of each question; None: there are none.
     """
-    traced = tracing or Tracing()
-    handlers = _Handlers(extender, needs_certificate=needs_certificate, binds=binds, ends=ends, tracing=traced)
+    handlers = _Handlers(extender, needs_certificate=needs_certificate, binds=binds, ends=ends)
     app = web.Application(client_max_size=LARGEST_QUESTION)
     app.router.add_post("/filter", handlers.handler("filter", wire.decode_args, handlers.filter))
     app.router.add_post("/prioritize", handlers.handler("prioritize", wire.decode_args, handlers.prioritize))

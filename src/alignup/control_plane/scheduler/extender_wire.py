@@ -117,7 +117,13 @@ _GO_KEYS: Final = {
         *("UID", "PodName", "PodNamespace", "PodUID", "Node"),
     )
 }
-_POD_NAMES: Final = ("k8s.pod.name", "k8s.namespace.name", "k8s.pod.uid")
+# By its name here, what OpenTelemetry calls a field of a question.
+_ABOUT: Final = {
+    "name": "k8s.pod.name",
+    "namespace": "k8s.namespace.name",
+    "uid": "k8s.pod.uid",
+    "node": "k8s.node.name",
+}
 _NOT_DECODED: Final = (msgspec.MsgspecError, UnicodeError)
 _PR_SET_PDEATHSIG: Final = 1
 _ENCODE: Final = msgspec.json.Encoder().encode
@@ -185,16 +191,10 @@ def decode_binding(data: bytes) -> Binding:
     return _decoded(data, Binding, "ExtenderBindingArgs", lambda _: False)
 
 
-def about(args: object) -> Mapping[str, str | int]:
-    """Return what a span tells of a question, by OpenTelemetry's names where it has some."""
-    if isinstance(args, Binding):
-        names = args.name, args.namespace, args.uid
-        return dict(zip(_POD_NAMES, names, strict=True)) | {"k8s.node.name": args.node}
-    if isinstance(args, ExtenderArgs | PreemptionArgs):
-        pod = args.pod.metadata
-        count = len(args.names if isinstance(args, ExtenderArgs) else args.by_node)
-        return dict(zip(_POD_NAMES, (pod.name, pod.namespace, pod.uid), strict=True)) | {"alignup.nodes": count}
-    return {}
+def about(args: object) -> dict[str, str]:
+    """Return what a span tells of a question, by OpenTelemetry's names: the pod, and of a binding the node."""
+    named = args.pod.metadata if isinstance(args, ExtenderArgs | PreemptionArgs) else args
+    return {key: value for name, key in _ABOUT.items() if (value := getattr(named, name, ""))}
 
 
 def _check_count(what: str, count: int, most: int = MOST_NAMES) -> None:

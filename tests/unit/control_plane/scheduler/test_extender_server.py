@@ -33,7 +33,7 @@ from alignup.control_plane.scheduler.extender_wire import (
     decode_args,
     decode_preemption,
 )
-from alignup.control_plane.serving import Tracing, serve, tls_context
+from alignup.control_plane.serving import serve, tls_context, trace, trace_with
 from alignup.errors import AlignupWarning, InputError
 from alignup.kubelet.node_resource_topology.report import HOLDINGS, NODE
 from alignup.text.json_text import DEPTH_LIMIT
@@ -748,7 +748,7 @@ def test_each_question_is_one_span_below_that_of_the_scheduler() -> None:
     provider.add_span_processor(sdk.export.SimpleSpanProcessor(exporter))
 
     async def scenario() -> None:
-        async with extender("a", tracing=Tracing(provider)) as asked:
+        async with extender("a", prepare=lambda app: trace_with(app, provider)) as asked:
             pod = pod_object("p", cpu=3)
             await asked.stub.put(PODS, pod)
             asked.session.headers["traceparent"] = f"00-{TRACE}-{PARENT}-01"
@@ -769,7 +769,6 @@ def test_each_question_is_one_span_below_that_of_the_scheduler() -> None:
         assert one.attributes["k8s.pod.name"] == "p"
         assert one.attributes["k8s.pod.uid"] == "uid-p"
         assert one.status.status_code.name != "ERROR"
-    assert filtered.attributes["alignup.nodes"] == 1
     assert bound.attributes["k8s.node.name"] == "a"
     assert refused.parent is None
     assert unread.status.status_code.name == "ERROR"
@@ -779,6 +778,9 @@ def test_the_standard_variables_say_whether_and_where_traces_go(monkeypatch) -> 
     pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="the extra tracing is not installed")
     said: list[str] = []
     received: list[tuple[str, bytes]] = []
+
+    def wanted(app: web.Application) -> None:
+        trace(app, "alignup-extender", said.append)
 
     async def collect(request: web.Request) -> web.Response:
         received.append((request.path, await request.read()))
@@ -790,16 +792,15 @@ def test_the_standard_variables_say_whether_and_where_traces_go(monkeypatch) -> 
         runner, port = await serve(app, ("127.0.0.1", 0))
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{port}")
         try:
-            tracing = Tracing.from_environment("alignup-extender", said.append)
-            async with extender("a", tracing=tracing) as asked:
+            async with extender("a", prepare=wanted) as asked:
                 await asked.filter(pod_object("p", cpu=3), "a")
             assert [path for path, _ in received] == ["/v1/traces"]  # at the end at the latest
             assert all(one in received[0][1] for one in (b"alignup-extender", b"filter", b"uid-p"))
             for name, value in (("OTEL_SDK_DISABLED", "true"), ("OTEL_TRACES_EXPORTER", "none")):
                 with monkeypatch.context() as changed:
                     changed.setenv(name, value)
-                    with Tracing.from_environment("e", said.append).span("filter", {}) as note:
-                        note({"a": 1})
+                    async with extender("a", prepare=wanted) as asked:
+                        await asked.filter(pod_object("p", cpu=3), "a")
         finally:
             await runner.cleanup()
 
@@ -815,12 +816,10 @@ def test_without_the_extra_a_wish_for_traces_is_answered_in_one_line_and_nothing
     before = {name for name in sys.modules if name.startswith("opentelemetry")}
     for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_TRACES_EXPORTER"):
         monkeypatch.delenv(name, raising=False)
-    with Tracing.from_environment("e", said.append).span("filter", {}):
-        pass
+    trace(web.Application(), "e", said.append)
     assert said == []
     assert {name for name in sys.modules if name.startswith("opentelemetry")} == before
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "otlp")
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
-    with Tracing.from_environment("e", said.append).span("filter", {}):
-        pass
+    trace(web.Application(), "e", said.append)
     assert said == ["OTEL_* ask for traces, which need the extra tracing: pip install 'alignup[tracing]'"]
