@@ -118,9 +118,8 @@ async def serve_extender(how: Serving, api: Api) -> None:
         leader = Leader(api, namespace, name, f"{how.pod or platform.node()}_{uuid4()}")
         if how.pod:
             led = partial(label_leader, api, namespace, how.pod)
-    state = ClusterState(how.strategy)
-    profile = how.koordinator_profile or ""
-    answers = Answers(state, fails_open=how.fail == "open", requires_near=how.require_dra_alignment, profile=profile)
+    state = ClusterState(how.strategy, how.koordinator_profile or "")
+    answers = Answers(state, fails_open=how.fail == "open", requires_near=how.require_dra_alignment)
     extender = Extender(
         api, answers, synced=keep_from_collection, leader=leader, led=led, writes_events=not how.no_events
     )

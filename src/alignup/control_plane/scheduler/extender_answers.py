@@ -12,21 +12,17 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from alignup.cluster.evictions import fewest_victims, without
-from alignup.cluster.koordinator import judge_nodes
 from alignup.cluster.node_totals import demand_key
 from alignup.control_plane.api_server.objects import Budget, WatchedPod, rules_of
 from alignup.control_plane.scheduler.node_state import ExactMember
 from alignup.errors import AlignupError, InputError
-from alignup.koordinator.effective import StatusCode
-from alignup.koordinator.scheduling import make_profile
 from alignup.machine.bits import bit_numbers
 from alignup.records import Record, field
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from alignup.cluster.cluster import Evaluation
-    from alignup.cluster.koordinator import NodeVerdict
     from alignup.control_plane.scheduler.cluster_state import ClusterState
     from alignup.kubernetes.pod import Pod
 
@@ -71,21 +67,12 @@ class Answers:
         fails_open: let nodes pass of which nothing is known.
         requires_near: refuse nodes where the devices of a pod's claims would not be near its CPUs and memory, or where
             that cannot be told; else these come last.
-        profile: of Koordinator's scheduler: it refuses nodes too, and scores in place of the strategy; empty: none.
-
-    Raises:
-        InputError: there is no such profile.
     """
 
-    def __init__(
-        self, state: ClusterState, *, fails_open: bool = True, requires_near: bool = False, profile: str = ""
-    ) -> None:
-        if profile:
-            make_profile(profile)
-        self.state, self.profile = state, profile
+    def __init__(self, state: ClusterState, *, fails_open: bool = True, requires_near: bool = False) -> None:
+        self.state = state
         self.fails_open = fails_open
         self.requires_near = requires_near
-        self._verdicts: tuple[object, dict[str, NodeVerdict]] = (), {}
         self._met: tuple[object, dict[str, bool | None]] = (), {}
         self._last: tuple[int, object, Evaluation] | None = None
         # What equal pods were told, and when: most pods of a cluster are copies, and those that wait ask often.
@@ -139,26 +126,10 @@ class Answers:
         doubted = dict.fromkeys(uncertain, UNCERTAIN)
         far = [name for name in found.passed if name not in doubted and not self._is_near_enough(pod.pod, name)]
         doubted |= dict.fromkeys(far, FAR)
-        refused = [one for one in self._told(pod.pod, found.passed) if not one.admitted and one.node not in doubted]
-        words = {one.node: f"NUMA: {one.message}" for one in refused}
-        if doubted or words:
-            found.passed[:] = [name for name in found.passed if name not in doubted and name not in words]
-            passing = {one.node for one in refused if one.verdict.status.code is StatusCode.UNSCHEDULABLE}
-            found.failed.update((name, why) for name, why in words.items() if name in passing)
-            found.unresolvable.update(doubted | {name: why for name, why in words.items() if name not in passing})
+        if doubted:
+            found.passed[:] = [name for name in found.passed if name not in doubted]
+            found.unresolvable.update(doubted)
         return found
-
-    def _told(self, pod: Pod, names: Iterable[str]) -> list[NodeVerdict]:
-        """Return what the profile says of those of some nodes that are known; nothing without one."""
-        if not self.profile:
-            return []
-        key = self.state.view.version, demand_key(pod)
-        if self._verdicts[0] != key:
-            self._verdicts = key, {}
-        known, there = self._verdicts[1], [name for name in names if name in self.state.members]
-        if new := [name for name in there if name not in known]:
-            known |= {one.node: one for one in judge_nodes(self.state.view.cluster, pod, self.profile, new)}
-        return [known[name] for name in there]
 
     def _meet(self, pod: Pod, name: str) -> bool | None:
         """Return what `ClusterState.meet` does; a scheduler asks twice for each, mostly with no change between."""
@@ -184,11 +155,7 @@ class Answers:
         """
         numbers = self.state.view.numbers(names)
         # as in `filter`; minus infinity counts as nothing
-        if self.profile:
-            worth = {one.node: one.score for one in self._told(pod.pod, names)}
-            scores = np.clip([worth.get(name, 0.0) for name in names], 0.0, _HUNDRED)
-        else:
-            scores = np.append(np.clip(self._judge(pod).score, 0.0, _HUNDRED), 0.0)[numbers]
+        scores = np.append(np.clip(self._judge(pod).score, 0.0, _HUNDRED), 0.0)[numbers]
         has_claims = bool(pod.pod.constraints.claims)
         most = HIGHEST_SCORE - _FIRST_SCORE[True] if has_claims else HIGHEST_SCORE
         whole: list[int] = np.floor(scores * (most / _HUNDRED)).astype(np.int64).tolist()
@@ -250,14 +217,15 @@ class Answers:
 
     def admits(self, pod: WatchedPod, name: str) -> bool:
         """Return whether one node can take a pod now."""
-        if not (self._is_near_enough(pod.pod, name) and all(one.admitted for one in self._told(pod.pod, [name]))):
+        if not self._is_near_enough(pod.pod, name):
             return False
         member = self.state.members.get(name)
         if member is None:
             return self.fails_open
         if isinstance(member, ExactMember):
             try:
-                return name not in self.state.uncertain and bool(member.node.try_admit(pod.pod))
+                is_known = name not in self.state.uncertain and not self.state.view.refusals(pod.pod, [name])
+                return is_known and bool(member.node.try_admit(pod.pod))
             except AlignupError:
                 return False
         judged = self.state.view.judge(pod.pod, self.state.strategy)
@@ -282,7 +250,7 @@ class Answers:
             except InputError:
                 continue
             for name in compress(names, admitted.tolist()):
-                if name not in uncertain and self.admits(pod, name):
+                if name not in uncertain and self._is_near_enough(pod.pod, name):
                     return name
         return ""
 

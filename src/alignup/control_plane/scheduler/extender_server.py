@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import asynccontextmanager
+from functools import partial
 from io import BytesIO
 from multiprocessing import get_context
 from typing import Any, Final, TypeAlias, TypeVar
@@ -66,16 +67,12 @@ class _Counts:
         # made now: Prometheus sees no increase in a series that begins with 1
         self.resolvable, self.unresolvable = refused.labels("yes"), refused.labels("no")
         self.errors = Counter("alignup_extender_errors", "Questions without answer.", ["verb"], registry=self.registry)
-        self.nodes = Gauge("alignup_extender_nodes", "Nodes known.", ["known_by"], registry=self.registry)
-        self.pods = Gauge("alignup_extender_pods", "Bound pods known.", registry=self.registry)
-        self.waiting = Gauge("alignup_extender_waiting_pods", "Pods that no node could take.", registry=self.registry)
-        self.ends = Gauge(
-            "alignup_extender_certificate_end_seconds",
-            "When a certificate ends, in seconds since 1970.",
-            ["of"],
-            registry=self.registry,
-        )
-        self.lists = Gauge("alignup_extender_lists", "Lists of all objects so far.", registry=self.registry)
+        gauge = partial(Gauge, namespace="alignup_extender", registry=self.registry)
+        self.nodes = gauge("nodes", "Nodes known.", ["known_by"])
+        self.pods = gauge("pods", "Bound pods known.")
+        self.waiting = gauge("waiting_pods", "Pods that no node could take.")
+        self.ends = gauge("certificate_end_seconds", "When a certificate ends, in seconds since 1970.", ["of"])
+        self.lists = gauge("lists", "Lists of all objects so far.")
 
 
 class _Handlers:

@@ -149,14 +149,8 @@ class ExactMember:
         """
         listed = self._listed()
         whole = [held for held in holdings.pods if held.uid in listed or self._is_whole(held, mine.get(held.uid))]
-        return Holdings([self._named(held) for held in whole])
-
-    def _named(self, held: PodHolding) -> PodHolding:
-        """Return what a pod holds with the words of its record, which are kept once."""
-        if held.uid not in self.pods:
-            return held
-        pod = self.pods[held.uid].pod
-        return PodHolding(pod.uid, pod.name, pod.namespace, held.containers)
+        pods = [(self.pods[held.uid].pod if held.uid in self.pods else held, held.containers) for held in whole]
+        return Holdings([PodHolding(one.uid, one.name, one.namespace, containers) for one, containers in pods])
 
     def _is_whole(self, held: PodHolding, mine: PodHolding | None) -> bool:
         """Return whether each container holds something of every kind that it asks for.
