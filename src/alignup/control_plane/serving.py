@@ -240,8 +240,8 @@ def trace(app: web.Application, service: str, complain: Callable[[str], None]) -
     except ImportError:
         complain("OTEL_* ask for traces, which need the extra tracing: pip install 'alignup[tracing]'")
         return
-    named = resources.Resource({"service.name": service}).merge(resources.OTELResourceDetector().detect())
-    provider = sdk.TracerProvider(resource=resources.Resource.create(dict(named.attributes)))
+    named = {"service.name": os.environ.get("OTEL_SERVICE_NAME", service)}
+    provider = sdk.TracerProvider(resource=resources.Resource.create(named))
     provider.add_span_processor(sdk.export.BatchSpanProcessor(otlp.OTLPSpanExporter()))
     trace_with(app, provider)
 

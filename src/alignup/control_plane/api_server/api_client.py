@@ -58,7 +58,6 @@ _FAILED: Final = 400
 _TOO_MANY: Final = 429
 _FAILING: Final = 500
 _PATIENCE: Final = 30.0
-_READ_BYTES: Final = 2 << 20
 _MOST_CONNECTIONS: Final = 96
 # Bytes: a page of 500 objects of half a MiB each.
 _LARGEST_ANSWER: Final = 256 << 20
@@ -146,13 +145,11 @@ class Api:
         self._rest = RESTClientObject(configuration)
         url = URL(str(configuration.host))
         if not self._rest.proxy and url.host and not proxy_bypass(url.authority):
-            self._rest.proxy = getproxies().get(url.scheme)
+            self._rest.proxy = getproxies().get(url.scheme, "")
         # the library's own session looks for proxies and .netrc at each request, in two threads
-        library, self._rest.pool_manager = (
-            self._rest.pool_manager,
-            aiohttp.ClientSession(connector=self._rest.pool_manager.connector, read_bufsize=_READ_BYTES),
-        )
-        library.detach()
+        session = aiohttp.ClientSession(connector=self._rest.pool_manager.connector)
+        self._rest.pool_manager.detach()
+        self._rest.pool_manager = session
 
     @classmethod
     async def connect(cls, kubeconfig: str | None, context: str | None = None) -> Self:

@@ -234,25 +234,21 @@ class PodReader:
             names = {one.name: one.resource_claim_name for one in found.status.resource_claim_statuses or ()}
             claims = tuple(replace(one, claim=one.claim or names.get(one.name) or "") for one in pod.constraints.claims)
             made["constraints"] = replace(pod.constraints, claims=claims)
-        namespace = sys.intern(metadata.namespace)
+        if len(self._labels) >= _MOST_TEMPLATES:
+            self._labels.clear()
+        labels, namespace = metadata.labels or {}, sys.intern(metadata.namespace)
         pod = pod.renamed(uid=uid, name=metadata.name, namespace=namespace, annotations=kept, **made)
         return WatchedPod(
             pod=pod,
             priority=spec.priority or 0,
             node="" if found.has_ended else sys.intern(spec.node_name),
             is_leaving=metadata.deletion_timestamp is not None,
-            labels=self._shared(metadata.labels or {}),
+            labels=self._labels.setdefault(tuple(labels.items()), labels),
             owner=next((sys.intern(one.kind) for one in metadata.owner_references or () if one.controller), ""),
             is_particular=spec.is_particular,
             has_selector=bool(spec.node_selector),
             since=sys.intern(found.status.start_time or metadata.creation_timestamp or ""),
         )
-
-    def _shared(self, labels: Mapping[str, str]) -> Mapping[str, str]:
-        """Return labels, the same object for equal ones."""
-        if len(self._labels) >= _MOST_TEMPLATES:
-            self._labels.clear()
-        return self._labels.setdefault(tuple(labels.items()), labels)
 
     def _template(self, spec: PodSpec) -> Pod:
         """Return a pod with these requests, whatever its name.

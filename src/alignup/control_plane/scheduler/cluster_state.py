@@ -522,11 +522,10 @@ class View:
         policy = -1 if own is None or own.policy == "none" else TOPOLOGY_POLICIES.index(own.policy)
         self._layouts = self._layouts or layouts_of(self._cluster)
         most_asked = MOST_ASKED if asks_nodes else 0
-        refused = self.refusals(pod, [self._cluster.names[number] for number in numbers])
-        others = np.array([number for number in numbers if self._cluster.names[number] not in refused], np.int64)
-        told = refusal_texts(self._cluster, self._layouts, pod, judged, others, policy, most_asked, self._short_cause)
-        texts = refused | dict(zip([self._cluster.names[number] for number in others], told, strict=True))
-        return [texts[self._cluster.names[number]] for number in numbers]
+        told = refusal_texts(self._cluster, self._layouts, pod, judged, numbers, policy, most_asked, self._short_cause)
+        names = [self._cluster.names[number] for number in numbers]
+        refused = self.refusals(pod, names)
+        return [refused.get(name, text) for name, text in zip(names, told, strict=True)]
 
     def _short_cause(self, number: int, pod: Pod) -> str:
         """Return what `short_cause` does: pods that wait ask often, and few nodes change between."""

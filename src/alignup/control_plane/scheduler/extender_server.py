@@ -67,12 +67,13 @@ class _Counts:
         # made now: Prometheus sees no increase in a series that begins with 1
         self.resolvable, self.unresolvable = refused.labels("yes"), refused.labels("no")
         self.errors = Counter("alignup_extender_errors", "Questions without answer.", ["verb"], registry=self.registry)
-        gauge = partial(Gauge, namespace="alignup_extender", registry=self.registry)
-        self.nodes = gauge("nodes", "Nodes known.", ["known_by"])
-        self.pods = gauge("pods", "Bound pods known.")
-        self.waiting = gauge("waiting_pods", "Pods that no node could take.")
-        self.ends = gauge("certificate_end_seconds", "When a certificate ends, in seconds since 1970.", ["of"])
-        self.lists = gauge("lists", "Lists of all objects so far.")
+        gauge = partial(Gauge, registry=self.registry)
+        self.nodes = gauge("alignup_extender_nodes", "Nodes known.", ["known_by"])
+        self.pods = gauge("alignup_extender_pods", "Bound pods known.")
+        self.waiting = gauge("alignup_extender_waiting_pods", "Pods that no node could take.")
+        told = "When a certificate ends, in seconds since 1970."
+        self.ends = gauge("alignup_extender_certificate_end_seconds", told, ["of"])
+        self.lists = gauge("alignup_extender_lists", "Lists of all objects so far.")
 
 
 class _Handlers:

@@ -79,7 +79,6 @@ class Report(msgspec.Struct, frozen=True):
     Attributes:
         description: the annotation `alignup.dev/node`.
         holdings: the annotation `alignup.dev/holdings`.
-        version: its `resourceVersion`.
         text: the object, of one without a description: nothing else of the others is read.
         fingerprint: of all pods that the object knows of; empty: it does not say.
     """
@@ -87,7 +86,6 @@ class Report(msgspec.Struct, frozen=True):
     name: str
     description: str | None
     holdings: str | None
-    version: str
     text: bytes
     fingerprint: str = ""
 
@@ -112,11 +110,9 @@ def decode_report(data: bytes | msgspec.Raw) -> Report:
     method = attributes.get(METHOD_ATTRIBUTE, METHOD)  # other methods leave out pods, and which is not told
     signature = attributes.get(ATTRIBUTE, "") if method == METHOD else ""
     description = annotations.get(NODE)
-    if description is None:
-        text = bytes(data)
-    else:  # machines are alike, so their descriptions are kept once
-        text, description = b"", sys.intern(description)
-    return Report(metadata.name, description, annotations.get(HOLDINGS), metadata.resource_version, text, signature)
+    text = bytes(data) if description is None else b""
+    # machines are alike, so their descriptions are kept once
+    return Report(metadata.name, description and sys.intern(description), annotations.get(HOLDINGS), text, signature)
 
 
 class Description:
