@@ -89,6 +89,8 @@ class _RecordType(type):
         namespace["__slots__"] = tuple(own)
         namespace["__match_args__"] = tuple(key for key, one in fields.items() if one.init)
         namespace["__record_fields__"] = fields
+        # the class is among them so that one alone comes in a tuple too
+        namespace["__record_values__"] = attrgetter(*namespace["__match_args__"], "__class__")
         namespace["__record_types__"] = types
         compared = [key for key, one in fields.items() if one.compare]
         hashed = [key for key in compared if fields[key].hash is not False]
@@ -162,6 +164,7 @@ class Record(metaclass=_RecordType):
     else:
         __dataclass_fields__ = _Fields()
     __record_key__: ClassVar[Callable[[object], object]] = type
+    __record_values__: ClassVar[Callable[[object], tuple[object, ...]]]
     __record_hash__: ClassVar[Callable[[object], object]] = type
 
     def __setattr__(self, name: str, _value: object) -> NoReturn:
@@ -192,9 +195,7 @@ class Record(metaclass=_RecordType):
 
 def replace(record: _R, /, **changes: Any) -> _R:
     """Return a record with some of its fields changed, as `dataclasses.replace` does."""
-    for key in record.__match_args__:
-        if key not in changes:
-            changes[key] = getattr(record, key)
+    changes = dict(zip(record.__match_args__, record.__record_values__(record), strict=False)) | changes
     return record.__class__(**changes)
 
 

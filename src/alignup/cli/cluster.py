@@ -48,6 +48,7 @@ class Serving(options.Gathered):
         "Serve HTTP here; port 0: any free port.", default="127.0.0.1:8080", metavar="HOST:PORT"
     )
     strategy: str = options.strategy
+    koordinator_profile: str | None = options.koordinator_profile
     fail: str = options.value(
         "Accept nodes that publish nothing (open), or refuse them (closed).",
         type=click.Choice(["open", "closed"]),
@@ -91,25 +92,19 @@ def extender(*, serving: Serving = options.all_of(Serving), logs: options.Logs =
 
 async def serve_extender(how: Serving, api: Api) -> None:
     """Serve until told to end."""
+    from alignup.control_plane import serving
     from alignup.control_plane.api_server.leader import Leader, label_leader
     from alignup.control_plane.scheduler.cluster_state import ClusterState
     from alignup.control_plane.scheduler.extender_answers import Answers
     from alignup.control_plane.scheduler.extender_server import make_app
     from alignup.control_plane.scheduler.extender_service import Extender
-    from alignup.control_plane.serving import (
-        ServedCertificate,
-        address,
-        is_loopback,
-        run_until_told,
-        serve,
-        tls_context,
-    )
 
-    where, context, served = address(how.listen), tls_context(how.tls_cert, how.tls_key, how.client_ca), None
+    where, served = serving.address(how.listen), None
+    context = serving.tls_context(how.tls_cert, how.tls_key, how.client_ca)
     if how.tls_cert is not None and how.tls_key is not None:
-        served = ServedCertificate(how.tls_cert, how.tls_key, how.client_ca, api.complain)
+        served = serving.ServedCertificate(how.tls_cert, how.tls_key, how.client_ca, api.complain)
         context = served.context
-    binds = how.client_ca is not None or how.insecure_bind or is_loopback(where[0])
+    binds = how.client_ca is not None or how.insecure_bind or serving.is_loopback(where[0])
     namespace, _, name = how.lease.partition("/")
     if not namespace or not name:
         raise InputError.at("--lease", "NAMESPACE/NAME", how.lease)
@@ -118,19 +113,20 @@ async def serve_extender(how: Serving, api: Api) -> None:
         leader = Leader(api, namespace, name, f"{how.pod or platform.node()}_{uuid4()}")
         if how.pod:
             led = partial(label_leader, api, namespace, how.pod)
-    state = ClusterState(how.strategy)
+    state = ClusterState(how.strategy, how.koordinator_profile or "")
     answers = Answers(state, fails_open=how.fail == "open", requires_near=how.require_dra_alignment)
     extender = Extender(
         api, answers, synced=keep_from_collection, leader=leader, led=led, writes_events=not how.no_events
     )
     ends = dict if served is None else served.ends
     app = make_app(extender, needs_certificate=how.client_ca is not None, binds=binds, ends=ends)
-    runner, port = await serve(app, where, context)
+    serving.trace(app, "alignup-extender", api.complain)
+    runner, port = await serving.serve(app, where, context)
     if not binds:
         api.complain("/bind is not answered: see --client-ca and --insecure-bind")
     keeping = None if served is None else asyncio.create_task(served.keep())
     try:
-        await run_until_told(extender.run(), lambda: click.echo(f"listening on {where[0]}:{port}"))
+        await serving.run_until_told(extender.run(), lambda: click.echo(f"listening on {where[0]}:{port}"))
     finally:
         if keeping is not None:
             keeping.cancel()

@@ -395,6 +395,10 @@ strategy: Final = word(
     *("--strategy", "-s"),
     default="least-numa-nodes",
 )
+koordinator_profile: Final = word(
+    "Filter and score as Koordinator's scheduler: `document` (its design) or `scheduler` (as released).",
+    ("document", "scheduler"),
+)
 asked_kubeconfig: Final = file(
     "Ask this cluster.  [default: like kubectl, $KUBECONFIG or ~/.kube/config; in a pod, its service account]"
 )

@@ -40,10 +40,7 @@ def command(
     top: int = options.value("Show the best N nodes.", default=10, type=click.IntRange(min=0)),
     threads: int = options.value("Use N threads.", default=1, type=click.IntRange(min=1, max=256)),
     exact: bool = options.flag("Try the admission on each node that totals alone cannot decide (JSON lines only)."),
-    koordinator_profile: str | None = options.word(
-        "Filter and score like Koordinator: `document` (its design) or `scheduler` (the released one).",
-        ("document", "scheduler"),
-    ),
+    koordinator_profile: str | None = options.koordinator_profile,
     version: KubeletVersion | None = options.kubelet_version,
     counts: bool = options.flag(
         "Count how many replicas of the pod the nodes could take, at most 110 pods per node.", "--replicas"

@@ -21,7 +21,7 @@ from alignup.machine.bits import ids_of, overlapping
 from alignup.records import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from alignup.cluster.cluster import Cluster
     from alignup.node import Node
@@ -54,7 +54,9 @@ class NodeVerdict(Record):
         return "; ".join(self.verdict.status.reasons)
 
 
-def judge_nodes(cluster: Cluster, pod: Pod, profile: str = "document") -> tuple[NodeVerdict, ...]:
+def judge_nodes(
+    cluster: Cluster, pod: Pod, profile: str = "document", only: Iterable[str] | None = None
+) -> tuple[NodeVerdict, ...]:
     """Return what the scheduler says of each node, in the cluster's order.
 
     A node whose totals do not suffice is refused before any NUMA node is looked at, as by the scheduler's
@@ -65,6 +67,7 @@ def judge_nodes(cluster: Cluster, pod: Pod, profile: str = "document") -> tuple[
         cluster: the nodes.
         pod: the pod; it is placed nowhere.
         profile: `document` or `scheduler`; see `alignup.koordinator.scheduling`.
+        only: the names of nodes of the cluster; None: all.
 
     Raises:
         InputError: there is no such profile.
@@ -74,8 +77,9 @@ def judge_nodes(cluster: Cluster, pod: Pod, profile: str = "document") -> tuple[
     asked = {name: amount for name, amount in requests.items() if amount}
     shortages = Fit(cluster).shortages(pod)
     found = []
-    for index, name in enumerate(cluster.names):
-        node = cluster.nodes[index] if cluster.nodes else None
+    for index in range(len(cluster)) if only is None else sorted(map(cluster.index, only)):
+        name = cluster.names[index]
+        node = cluster.nodes[index] if index < len(cluster.nodes) else None
         numa_ids = node.machine.numa_node_ids if node else range(cluster.rows[index].numa_nodes)
         if shortages[index]:
             reasons = tuple(one.reason for one in shortages[index])
@@ -91,7 +95,7 @@ def judge_nodes(cluster: Cluster, pod: Pod, profile: str = "document") -> tuple[
 
 def _verdict(cluster: Cluster, index: int, pod: Pod, asked: Mapping[str, int], rules: Profile) -> Verdict:
     """Return the verdict on one node whose totals suffice."""
-    if not cluster.nodes:
+    if index >= len(cluster.nodes):  # those known by amounts come last
         row = cluster.rows[index]
         policy = _policy(TOPOLOGY_POLICIES[row.policy], "pod" if row.pod_scope else "container", rules)
         demands = [_counted(cluster, index, name, asked.get(name, 0)) for name in ("cpu", "memory", *asked)]

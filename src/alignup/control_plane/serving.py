@@ -1,5 +1,7 @@
 """Runs an HTTP application, perhaps over TLS, beside its background work until the process is told to end.
 
+Questions are traced by OpenTelemetry where its variables `OTEL_*` ask for it (`trace`).
+
 Certificates are read again when their files change: a Secret of Kubernetes changes its mounted files while the process
 runs. Connections that begin after a change get the new certificate, and are judged by the new authorities; one that
 cannot be read leaves the old one in use.
@@ -10,10 +12,13 @@ Used by the extender and by simulated kubelets. Needs the extra `cluster`.
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import ssl
 import time
+from contextvars import ContextVar
 from datetime import UTC, datetime
+from importlib import import_module
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -33,6 +38,8 @@ MOST_CONNECTIONS: Final = 512
 _HANDSHAKE_SECONDS: Final = 10.0
 # Seconds for requests that are being answered when the process ends.
 _LAST_ANSWERS: Final = 5.0
+# Variables that name where spans go.
+_ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 # Seconds from a signal to the end, whatever is under way; Kubernetes gives a pod 30.
 GRACE: Final = 20
 
@@ -210,6 +217,58 @@ def _field(data: bytes, at: int) -> tuple[int, int]:
         return at + 2, length
     count = length - _LONG_LENGTH
     return at + 2 + count, int.from_bytes(data[at + 2 : at + 2 + count], "big")
+
+
+# What the span of the request that is being answered tells of it: its handler adds that.
+ABOUT: Final[ContextVar[dict[str, str]]] = ContextVar("about")
+
+
+def trace(app: web.Application, service: str, complain: Callable[[str], None]) -> None:
+    """Make a span of each question as OpenTelemetry's variables ask, if they do: sent by OTLP over HTTP.
+
+    Args:
+        app: the application, not started yet.
+        service: the name of the service, where no variable has one.
+        complain: called, in one line, where they ask for traces and the extra `tracing` is not installed.
+    """
+    exporter = os.environ.get("OTEL_TRACES_EXPORTER") or ("otlp" if any(map(os.environ.get, _ENDPOINTS)) else "none")
+    if exporter != "otlp" or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return
+    try:
+        otlp = import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter")
+        resources, sdk = map(import_module, ("opentelemetry.sdk.resources", "opentelemetry.sdk.trace"))
+    except ImportError:
+        complain("OTEL_* ask for traces, which need the extra tracing: pip install 'alignup[tracing]'")
+        return
+    named = {"service.name": os.environ.get("OTEL_SERVICE_NAME", service)}
+    provider = sdk.TracerProvider(resource=resources.Resource.create(named))
+    provider.add_span_processor(sdk.export.BatchSpanProcessor(otlp.OTLPSpanExporter()))
+    trace_with(app, provider)
+
+
+def trace_with(app: web.Application, provider: Any) -> None:
+    """Make a span of each question, whose parent its headers name, with a `TracerProvider` of OpenTelemetry's SDK."""
+    tracer, kinds = provider.get_tracer("alignup"), import_module("opentelemetry.trace").SpanKind
+    parent_in = import_module("opentelemetry.propagate").extract
+
+    @web.middleware
+    async def traced(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.method != "POST":
+            return await handler(request)
+        about: dict[str, str] = {}
+        ABOUT.set(about)
+        path = request.match_info.get_info().get("path", "unknown")
+        with tracer.start_as_current_span(path.strip("/"), parent_in(request.headers), kinds.SERVER) as span:
+            try:
+                return await handler(request)
+            finally:
+                span.set_attributes(about)
+
+    async def close(_: web.Application) -> None:
+        await asyncio.to_thread(provider.shutdown)  # which sends what is left
+
+    app.middlewares.append(traced)
+    app.on_cleanup.append(close)
 
 
 class _Connections:

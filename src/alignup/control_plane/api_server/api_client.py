@@ -19,6 +19,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from urllib.parse import quote
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import msgspec
@@ -142,6 +143,13 @@ class Api:
         configuration.connection_pool_maxsize = _MOST_CONNECTIONS
         self._configuration = configuration
         self._rest = RESTClientObject(configuration)
+        url = URL(str(configuration.host))
+        if not self._rest.proxy and url.host and not proxy_bypass(url.authority):
+            self._rest.proxy = getproxies().get(url.scheme, "")
+        # the library's own session looks for proxies and .netrc at each request, in two threads
+        session = aiohttp.ClientSession(connector=self._rest.pool_manager.connector)
+        self._rest.pool_manager.detach()
+        self._rest.pool_manager = session
 
     @classmethod
     async def connect(cls, kubeconfig: str | None, context: str | None = None) -> Self:

@@ -7,6 +7,7 @@ a hundred thousand pods stay small. NodeResourceTopology objects are read in
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence  # msgspec reads annotations
 from datetime import datetime
@@ -56,6 +57,8 @@ class PodSpec(msgspec.Struct, rename="camel", gc=False):
     @property
     def is_particular(self) -> bool:
         """Whether it must be near some pods or away from them, or must have some nodes."""
+        if self.affinity is None and self.topology_spread_constraints is None:
+            return False
         return any(
             isinstance(one, dict) and one.get("requiredDuringSchedulingIgnoredDuringExecution")
             for one in (self.affinity or {}).values()
@@ -201,10 +204,11 @@ class WatchedPod(Record):
 
 
 class PodReader:
-    """Makes the records of pods; pods with equal requests share theirs, as most pods of a cluster are copies."""
+    """Makes the records of pods; pods share equal requests, labels and words, as most pods of a cluster are copies."""
 
     def __init__(self) -> None:
         self._templates: dict[bytes, Pod] = {}
+        self._labels: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = {}
 
     def read(self, found: PodObject) -> WatchedPod:
         """Return the record of a pod.
@@ -227,17 +231,20 @@ class PodReader:
             names = {one.name: one.resource_claim_name for one in found.status.resource_claim_statuses or ()}
             claims = tuple(replace(one, claim=one.claim or names.get(one.name) or "") for one in pod.constraints.claims)
             made["constraints"] = replace(pod.constraints, claims=claims)
-        pod = pod.renamed(uid=uid, name=metadata.name, namespace=metadata.namespace, annotations=kept, **made)
+        if len(self._labels) >= _MOST_TEMPLATES:
+            self._labels.clear()
+        labels, namespace = metadata.labels or {}, sys.intern(metadata.namespace)
+        pod = pod.renamed(uid=uid, name=metadata.name, namespace=namespace, annotations=kept, **made)
         return WatchedPod(
             pod=pod,
             priority=spec.priority or 0,
-            node="" if found.has_ended else spec.node_name,
+            node="" if found.has_ended else sys.intern(spec.node_name),
             is_leaving=metadata.deletion_timestamp is not None,
-            labels=metadata.labels or {},
-            owner=next((one.kind for one in metadata.owner_references or () if one.controller), ""),
+            labels=self._labels.setdefault(tuple(labels.items()), labels),
+            owner=next((sys.intern(one.kind) for one in metadata.owner_references or () if one.controller), ""),
             is_particular=spec.is_particular,
             has_selector=bool(spec.node_selector),
-            since=found.status.start_time or metadata.creation_timestamp or "",
+            since=sys.intern(found.status.start_time or metadata.creation_timestamp or ""),
         )
 
     def _template(self, spec: PodSpec) -> Pod:

@@ -17,11 +17,13 @@ import numpy as np
 from alignup.claims.on_node import ClaimProvider
 from alignup.claims.read import Resources
 from alignup.cluster.cluster import Cluster, Evaluation, NodeAmounts, row_of_amounts, row_of_node
+from alignup.cluster.koordinator import judge_nodes
 from alignup.cluster.node_totals import demand_key
 from alignup.cluster.ranking import MOST_ASKED, Layouts, layouts_of, refusal_texts, short_cause
 from alignup.control_plane.scheduler.node_state import AmountsMember, ExactMember, emptied
 from alignup.errors import AlignupError, warn
 from alignup.koordinator.effective import NODE_LABEL, pod_policy
+from alignup.koordinator.scheduling import make_profile
 from alignup.kubelet.node_resource_topology.report import Description, Report, decode_holdings
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.kubernetes.node_fit import NodeObject
@@ -54,10 +56,14 @@ class ClusterState:
 
     Args:
         strategy: the strategy by which an amounts-only node's placement of a pod is guessed.
+        profile: of Koordinator's scheduler: it refuses nodes too, and scores in place of the strategy; empty: none.
+
+    Raises:
+        InputError: there is no such profile.
     """
 
-    def __init__(self, strategy: str = "least-numa-nodes") -> None:
-        self.view = View()
+    def __init__(self, strategy: str = "least-numa-nodes", profile: str = "") -> None:
+        self.view = View(profile)
         # By name, the nodes of which something is known.
         self.members: Mapping[str, Member] = self.view.members
         self.strategy = strategy
@@ -193,7 +199,7 @@ class ClusterState:
         try:
             if before is None or member is None or before.description != report.description:
                 self._make(report)
-            elif before.text == report.text:
+            elif before == report:
                 return
             elif isinstance(member, ExactMember):
                 self._update_exact(member, report)
@@ -259,7 +265,6 @@ class ClusterState:
             if member.report(decode_holdings(report.holdings)):
                 self.changed.add(member.name)
             self._doubt(member)
-            self.view.touch()
             if member.node is not node:
                 self.view.refresh(member)
 
@@ -415,9 +420,12 @@ def _row(known: _Known) -> Row:
 
 
 class View:
-    """All members, numbered: first those that are known exactly."""
+    """All members, numbered: first those that are known exactly; the argument is that of `ClusterState`."""
 
-    def __init__(self) -> None:
+    def __init__(self, profile: str = "") -> None:
+        if profile:
+            make_profile(profile)
+        self._profile = profile
         self.members: dict[str, Member] = {}
         self._cluster = Cluster((), ())
         # Of members that are not in the cluster as they are now.
@@ -474,7 +482,21 @@ class View:
             InputError: the pod asks for too many resources, or its annotation of a NUMA policy cannot be read.
         """
         self._settle()
-        return self._cluster.evaluate(pod, strategy)
+        return self._judged(self._cluster, pod, strategy)
+
+    def _judged(self, cluster: Cluster, pod: Pod, strategy: str) -> Evaluation:
+        judged = cluster.evaluate(pod, strategy)
+        if self._profile:
+            told = judge_nodes(cluster, pod, self._profile)
+            judged.admitted[:] &= np.array([one.admitted for one in told], np.bool_)
+            judged.score[:] = [one.score for one in told]
+        return judged
+
+    def refusals(self, pod: Pod, names: Iterable[str]) -> dict[str, str]:
+        """Return which of some members the profile refuses, and why."""
+        self._settle()
+        told = judge_nodes(self._cluster, pod, self._profile, names) if self._profile else ()
+        return {one.node: f"NUMA: {one.message}" for one in told if not one.admitted}
 
     def affinity(self, pod: Pod, name: str, strategy: str) -> int:
         """Return the NUMA nodes where a member would place a pod; 0: anywhere, or nowhere.
@@ -499,7 +521,10 @@ class View:
         policy = -1 if own is None or own.policy == "none" else TOPOLOGY_POLICIES.index(own.policy)
         self._layouts = self._layouts or layouts_of(self._cluster)
         most_asked = MOST_ASKED if asks_nodes else 0
-        return refusal_texts(self._cluster, self._layouts, pod, judged, numbers, policy, most_asked, self._short_cause)
+        told = refusal_texts(self._cluster, self._layouts, pod, judged, numbers, policy, most_asked, self._short_cause)
+        names = [self._cluster.names[number] for number in numbers]
+        refused = self.refusals(pod, names)
+        return [refused.get(name, text) for name, text in zip(names, told, strict=True)]
 
     def _short_cause(self, number: int, pod: Pod) -> str:
         """Return what `short_cause` does: pods that wait ask often, and few nodes change between."""
@@ -513,7 +538,7 @@ class View:
     def empty_admits(self, pod: Pod, strategy: str) -> npt.NDArray[np.bool_]:
         """Return which nodes would admit the pod if no other pod were there."""
         self._settle()
-        found: npt.NDArray[np.bool_] = self._empties.evaluate(pod, strategy).admitted[self._kinds]
+        found: npt.NDArray[np.bool_] = self._judged(self._empties, pod, strategy).admitted[self._kinds]
         return found
 
     def _settle(self) -> None:

@@ -224,7 +224,8 @@ class Answers:
             return self.fails_open
         if isinstance(member, ExactMember):
             try:
-                return name not in self.state.uncertain and bool(member.node.try_admit(pod.pod))
+                is_known = name not in self.state.uncertain and not self.state.view.refusals(pod.pod, [name])
+                return is_known and bool(member.node.try_admit(pod.pod))
             except AlignupError:
                 return False
         judged = self.state.view.judge(pod.pod, self.state.strategy)

@@ -14,9 +14,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import asynccontextmanager
+from functools import partial
 from io import BytesIO
 from multiprocessing import get_context
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -25,9 +26,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from alignup.control_plane.scheduler import extender_wire as wire
 from alignup.control_plane.scheduler.extender_service import NOT_LISTED, Extender
 from alignup.control_plane.scheduler.node_state import ExactMember
+from alignup.control_plane.serving import ABOUT
 from alignup.errors import AlignupError, InputError, one_line
 
 _Args = TypeVar("_Args")
+_Answer: TypeAlias = Callable[[_Args], Awaitable[bytes]]
 
 _LOG: Final = logging.getLogger(__name__)
 # Bytes: 10,000 nodes need 3 MiB by name, and 60 MiB where the scheduler sends them whole, without their images.
@@ -64,16 +67,13 @@ class _Counts:
         # made now: Prometheus sees no increase in a series that begins with 1
         self.resolvable, self.unresolvable = refused.labels("yes"), refused.labels("no")
         self.errors = Counter("alignup_extender_errors", "Questions without answer.", ["verb"], registry=self.registry)
-        self.nodes = Gauge("alignup_extender_nodes", "Nodes known.", ["known_by"], registry=self.registry)
-        self.pods = Gauge("alignup_extender_pods", "Bound pods known.", registry=self.registry)
-        self.waiting = Gauge("alignup_extender_waiting_pods", "Pods that no node could take.", registry=self.registry)
-        self.ends = Gauge(
-            "alignup_extender_certificate_end_seconds",
-            "When a certificate ends, in seconds since 1970.",
-            ["of"],
-            registry=self.registry,
-        )
-        self.lists = Gauge("alignup_extender_lists", "Lists of all objects so far.", registry=self.registry)
+        gauge = partial(Gauge, registry=self.registry)
+        self.nodes = gauge("alignup_extender_nodes", "Nodes known.", ["known_by"])
+        self.pods = gauge("alignup_extender_pods", "Bound pods known.")
+        self.waiting = gauge("alignup_extender_waiting_pods", "Pods that no node could take.")
+        told = "When a certificate ends, in seconds since 1970."
+        self.ends = gauge("alignup_extender_certificate_end_seconds", told, ["of"])
+        self.lists = gauge("alignup_extender_lists", "Lists of all objects so far.")
 
 
 class _Handlers:
@@ -156,7 +156,7 @@ class _Handlers:
         self._reader.close()
 
     def handler(
-        self, verb: str, decode: Callable[[bytes], _Args], answer: Callable[[_Args], Awaitable[bytes]]
+        self, verb: str, decode: Callable[[bytes], _Args], answer: _Answer[_Args]
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
         """Return a handler of aiohttp for one verb: the caller is checked, then the question, then what is known."""
         # shown from the start: the first question would be no increase otherwise
@@ -167,7 +167,10 @@ class _Handlers:
                 self._check_caller(request)
                 async with self._bodies.of(request) as body:
                     start = time.perf_counter()
-                    text = await self._answered(verb, await self._reader.read(decode, body), answer)
+                    args = await self._reader.read(decode, body)
+                    about = ABOUT.get({})
+                    about |= wire.about(args)
+                    text = await self._answered(verb, args, answer, about)
             except web.HTTPException:
                 errors.inc()
                 raise
@@ -178,8 +181,8 @@ class _Handlers:
 
         return handle
 
-    async def _answered(self, verb: str, args: _Args, answer: Callable[[_Args], Awaitable[bytes]]) -> bytes:
-        """Return the answer to a question.
+    async def _answered(self, verb: str, args: _Args, answer: _Answer[_Args], about: dict[str, str]) -> bytes:
+        """Return the answer to a question; an error that is said in it is an attribute of its span too.
 
         Raises:
             HTTPException: the error cannot be said in an answer of this verb.
@@ -194,6 +197,7 @@ class _Handlers:
                 kind = web.HTTPBadRequest if isinstance(error, InputError) else web.HTTPServiceUnavailable
                 raise kind(text=str(error)) from error
             self._counts.errors.labels(verb).inc()
+            about |= {"error.type": type(error).__name__, "error.message": str(error)}
             return wire.encode_error(str(error))
 
     def _check_caller(self, request: web.Request) -> None:

@@ -155,8 +155,6 @@ class Extender:
     async def run(self) -> None:
         """Follow the cluster until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            for follower in self.followers:
-                tasks.create_task(follower.run())
             tasks.create_task(self._say_synced())
             tasks.create_task(self._tick())
             tasks.create_task(self._wake())
@@ -164,6 +162,12 @@ class Extender:
             if self._leader is not None:
                 tasks.create_task(self._leader.run())
                 tasks.create_task(self._follow_terms(self._leader))
+            nodes, pods, *others = self.followers
+            for follower in (nodes, pods):
+                tasks.create_task(follower.run())
+            await pods.synced.wait()  # so that each node is made once, with the pods that it has
+            for follower in others:
+                tasks.create_task(follower.run())
 
     async def bind(self, binding: Binding) -> str:
         """Bind a pod to a node if the node can still take it; return what went wrong, empty if nothing did.

@@ -117,6 +117,8 @@ _GO_KEYS: Final = {
         *("UID", "PodName", "PodNamespace", "PodUID", "Node"),
     )
 }
+# By its name here, what OpenTelemetry calls a field of a question.
+_KEY: Final = {"name": "k8s.pod.name", "namespace": "k8s.namespace.name", "uid": "k8s.pod.uid", "node": "k8s.node.name"}
 _NOT_DECODED: Final = (msgspec.MsgspecError, UnicodeError)
 _PR_SET_PDEATHSIG: Final = 1
 _ENCODE: Final = msgspec.json.Encoder().encode
@@ -182,6 +184,12 @@ def decode_binding(data: bytes) -> Binding:
         InputError: it is none.
     """
     return _decoded(data, Binding, "ExtenderBindingArgs", lambda _: False)
+
+
+def about(args: object) -> dict[str, str]:
+    """Return what a span tells of a question, by OpenTelemetry's names: the pod, and of a binding the node."""
+    named = args.pod.metadata if isinstance(args, ExtenderArgs | PreemptionArgs) else args
+    return {key: value for name, key in _KEY.items() if (value := getattr(named, name, ""))}
 
 
 def _check_count(what: str, count: int, most: int = MOST_NAMES) -> None:

@@ -65,8 +65,9 @@ class ExactMember:
     @property
     def unsettled(self) -> tuple[str, ...]:
         """The uids of pods that are bound, in no report yet, and hold something or were refused."""
-        listed, held = self._listed(), {one.uid: bool(one.containers) for one in holdings_of(self.node).pods}
-        return tuple([uid for uid in self.pods if uid not in listed and held.get(uid, True)])
+        listed, has_pod = self._listed(), self.node.manager.has_pod
+        waiting = [(uid, one.pod) for uid, one in self.pods.items() if uid not in listed]
+        return tuple([uid for uid, pod in waiting if not has_pod(uid) or pod_holding(self.node, pod).containers])
 
     @property
     def is_uncertain(self) -> bool:
@@ -148,7 +149,8 @@ class ExactMember:
         """
         listed = self._listed()
         whole = [held for held in holdings.pods if held.uid in listed or self._is_whole(held, mine.get(held.uid))]
-        return Holdings(whole)
+        pods = [(self.pods[held.uid].pod if held.uid in self.pods else held, held.containers) for held in whole]
+        return Holdings([PodHolding(one.uid, one.name, one.namespace, containers) for one, containers in pods])
 
     def _is_whole(self, held: PodHolding, mine: PodHolding | None) -> bool:
         """Return whether each container holds something of every kind that it asks for.
@@ -158,12 +160,22 @@ class ExactMember:
         bound = self.pods.get(held.uid)
         if held == mine or bound is None:  # what an unknown pod asks for is unknown
             return True
+        pod = bound.pod
+        passing = {one.name for one in pod.init_containers if not one.is_sidecar}
+        if pod.readings is None:  # no node gives it more than it asks for
+            most = {
+                (one.name, kind)
+                for one in pod.all_containers
+                for kind, amount in (("cpu", one.exclusive_cpus), *one.memory, *one.devices)
+                if amount and not (one.name in passing and (kind, amount) in one.memory)
+            }
+            if most <= _kinds(held):
+                return True
         if mine is None or not mine.containers:
             # it was refused here, and would have a place on the empty node
             empty = self.template.copy()
-            _admit(empty, bound.pod)
-            mine = pod_holding(empty, bound.pod)
-        passing = {one.name for one in bound.pod.init_containers if not one.is_sidecar}
+            _admit(empty, pod)
+            mine = pod_holding(empty, pod)
         return _kinds(mine, without_memory=passing) <= _kinds(held)
 
     def _listed(self) -> set[str]:

@@ -7,6 +7,7 @@ node that publishes both can be judged exactly; one without them by the amounts 
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
@@ -78,7 +79,7 @@ class Report(msgspec.Struct, frozen=True):
     Attributes:
         description: the annotation `alignup.dev/node`.
         holdings: the annotation `alignup.dev/holdings`.
-        text: the object.
+        text: the object, of one without a description: nothing else of the others is read.
         fingerprint: of all pods that the object knows of; empty: it does not say.
     """
 
@@ -108,7 +109,10 @@ def decode_report(data: bytes | msgspec.Raw) -> Report:
     attributes = {one.name: one.value for one in found.attributes or ()}
     method = attributes.get(METHOD_ATTRIBUTE, METHOD)  # other methods leave out pods, and which is not told
     signature = attributes.get(ATTRIBUTE, "") if method == METHOD else ""
-    return Report(metadata.name, annotations.get(NODE), annotations.get(HOLDINGS), bytes(data), signature)
+    description = annotations.get(NODE)
+    text = bytes(data) if description is None else b""
+    # machines are alike, so their descriptions are kept once
+    return Report(metadata.name, description and sys.intern(description), annotations.get(HOLDINGS), text, signature)
 
 
 class Description:
@@ -202,6 +206,8 @@ def restored_node(template: Node, holdings: Holdings, known: Mapping[str, Pod]) 
         )
     node.manager.restore(pods)
     for pod, held in zip(pods, holdings.pods, strict=True):
+        if not held.containers:  # as most pods
+            continue
         given = 0  # init containers hand CPUs and devices on to those after them
         handed: set[tuple[str, str]] = set()
         for name, one in _adopt_whole(node, pod, held).items():

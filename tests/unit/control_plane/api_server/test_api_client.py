@@ -1,15 +1,19 @@
-"""Paths name the object that is meant, and no other."""
+"""Paths name the object that is meant, and no other; requests go where they should."""
 
 from __future__ import annotations
 
+import asyncio
 from urllib.parse import unquote
 
 import pytest
+from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
+from kubernetes_asyncio.client import Configuration
 from yarl import URL
 
-from alignup.control_plane.api_server.api_client import NODES, ApiError, object_path, pod_path
+from alignup.control_plane.api_server.api_client import NODES, Api, ApiError, object_path, pod_path
+from alignup.control_plane.serving import serve
 
 NAMES = st.text(min_size=1).filter(lambda name: name not in {".", ".."})
 
@@ -35,3 +39,38 @@ def test_what_would_mean_another_object_is_refused(name) -> None:
         with pytest.raises(ApiError, match="cannot be the name of an object") as caught:
             call()
         assert caught.value.status == 400
+
+
+def test_proxies_are_looked_up_once_and_no_netrc_is_read(monkeypatch, tmp_path) -> None:
+    """A name in .netrc made each request with a token fail, before: a header and credentials do not go together."""
+    asked: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(f"{request.method} {request.url.host} {request.headers.get('Authorization')}")
+        return web.Response(text="{}")
+
+    async def scenario() -> None:
+        app = web.Application()
+        app.router.add_route("*", "/{any:.*}", answer)
+        runner, port = await serve(app, ("127.0.0.1", 0))
+        (tmp_path / "netrc").write_text("machine 127.0.0.1 login somebody password secret\n")
+        monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+        for name in ("no_proxy", "NO_PROXY", "http_proxy", "HTTP_PROXY", "ALL_PROXY", "all_proxy"):
+            monkeypatch.delenv(name, raising=False)
+        token = {"api_key": {"BearerToken": "Bearer t"}}
+        try:
+            async with Api(Configuration(host=f"http://127.0.0.1:{port}", **token)) as api:
+                await api.request("GET", "/version")
+            monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{port}")
+            async with Api(Configuration(host="http://api.invalid:80")) as api:
+                monkeypatch.delenv("http_proxy")
+                await api.request("GET", "/version")
+            monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+            monkeypatch.setenv("no_proxy", "127.0.0.1")
+            async with Api(Configuration(host=f"http://127.0.0.1:{port}")) as api:
+                await api.request("GET", "/version")
+        finally:
+            await runner.cleanup()
+
+    asyncio.run(scenario())
+    assert asked == ["GET 127.0.0.1 Bearer t", "GET api.invalid None", "GET 127.0.0.1 None"]

@@ -9,6 +9,8 @@ from random import Random
 import pytest
 
 from alignup.claims.read import read_claim, read_class, read_slice
+from alignup.cluster import Cluster
+from alignup.cluster.koordinator import judge_nodes
 from alignup.cluster.ranking import short_cause
 from alignup.control_plane.api_server.objects import PodReader, WatchedPod, decode_budget, decode_pod
 from alignup.control_plane.publishers.fleet import FleetNode
@@ -35,6 +37,7 @@ def empty():
     return Description().template(json.dumps(description()), {})
 
 
+SPEC = "scheduling.koordinator.sh/numa-topology-spec"
 ALL = ["exact-a", "exact-b", "amounts"]
 
 
@@ -346,3 +349,63 @@ def test_of_a_claim_that_was_not_seen_yet_nothing_can_be_told(with_claims) -> No
     pod = claiming("p", "unseen", cpu=3)
     assert with_claims.prioritize(pod, ALL) == [5, 5, 5]
     assert [with_claims.state.meet(pod.pod, name) for name in ALL] == [None] * 3
+
+
+@pytest.fixture
+def profiled():
+    """Two equal nodes without policies, of which one has a pod across NUMA nodes; and a node known by amounts."""
+    state = ClusterState(profile="document")
+    for name in ("pair-0", "pair-1"):
+        state.report_seen(report(name, described=description(topologyManagerPolicy="none"), holdings=empty()), 0)
+    state.pod_seen(watched("across", "pair-0", cpu=5), 0)
+    return Answers(state)
+
+
+def alone(name: str, exclusive: str) -> WatchedPod:
+    """Return a pod that wants, or has, to be alone on one NUMA node."""
+    spec = {"numaTopologyPolicy": "SingleNUMANode", "singleNUMANodeExclusive": exclusive}
+    made = watched(name, cpu=1)
+    return replace(made, pod=made.pod.renamed(annotations={SPEC: json.dumps(spec)}))
+
+
+def test_a_profile_of_koordinator_refuses_and_scores_beside_what_kubelets_would(profiled) -> None:
+    """Required keeps apart, Preferred comes last: as `alignup rank --koordinator-profile` has it."""
+    state, pair = profiled.state, ["pair-0", "pair-1"]
+    preferred, required = alone("p", "Preferred"), alone("r", "Required")
+    assert profiled.filter(preferred, pair, 0).passed == pair
+    mixed, apart = profiled.prioritize(preferred, pair)
+    assert mixed == 0 < apart
+    cluster = Cluster.from_nodes({name: state.members[name].node for name in pair})
+    told = {one.node: one for one in judge_nodes(cluster, preferred.pod, "document")}
+    assert (mixed, apart) == tuple(int(told[name].score // 10) for name in pair)
+    state.report_seen(report("amounts"), 0)
+    found = profiled.filter(required, [*pair, "amounts", "stranger"], 0)
+    assert found.passed[0] == "pair-1"
+    assert "exclusivity" in found.failed["pair-0"]
+    assert not profiled.admits(required, "pair-0")
+    assert profiled.admits(required, "pair-1")
+    state.pod_gone("uid-across", 0)
+    assert profiled.filter(required, pair, 0).passed == pair
+
+
+def test_what_the_profile_refuses_for_good_no_eviction_helps(profiled) -> None:
+    state = profiled.state
+    state.node_seen("pair-1", {"node.koordinator.sh/numa-topology-policy": "Restricted"})
+    found = profiled.filter(alone("r", "Required"), ["pair-1"], 0)
+    assert found.failed == {}
+    assert "Restricted" in found.unresolvable["pair-1"]
+
+
+def test_an_unknown_profile_is_refused() -> None:
+    with pytest.raises(InputError, match="document"):
+        ClusterState(profile="paper")
+
+
+def test_a_pod_that_only_a_profile_refuses_is_woken_when_it_may_come(profiled) -> None:
+    state = profiled.state
+    assert profiled.filter(alone("r", "Required"), ["pair-0"], 0).passed == []
+    state.changed.clear()
+    state.changed.add("pair-0")
+    assert profiled.woken(1) == ""
+    state.pod_gone("uid-across", 2)
+    assert profiled.woken(2) == "pair-0"

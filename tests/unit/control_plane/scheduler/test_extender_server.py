@@ -8,7 +8,7 @@ import io
 import json
 import shutil
 import ssl
-from contextlib import asynccontextmanager
+import sys
 from typing import Any
 from urllib.parse import unquote
 
@@ -33,60 +33,18 @@ from alignup.control_plane.scheduler.extender_wire import (
     decode_args,
     decode_preemption,
 )
-from alignup.control_plane.serving import serve, tls_context
+from alignup.control_plane.serving import serve, tls_context, trace, trace_with
 from alignup.errors import AlignupWarning, InputError
-from alignup.kubelet.node_resource_topology.report import HOLDINGS, NODE, Description
+from alignup.kubelet.node_resource_topology.report import HOLDINGS, NODE
 from alignup.text.json_text import DEPTH_LIMIT
 from api_stub import EVENTS, NODES, PODS, ApiStub, running, served, until
 from certificates import certificate
 from claims_cases import claim_named, class_of, slice_of
+from served_extender import EMPTY, Asked, extender
 from watched import description, pod_object, topology
 
 DEEP = b'{"a":' * 5000 + b"1" + b"}" * 5000
 VERBS = ("filter", "prioritize", "preempt", "bind")
-EMPTY = Description().template(json.dumps(description()), {})
-
-
-class Asked:
-    """An extender that is served, the cluster behind it, and a client."""
-
-    def __init__(self, stub: ApiStub, extender: Extender, url: str, session: aiohttp.ClientSession) -> None:
-        self.stub, self.extender, self.url, self.session = stub, extender, url, session
-
-    async def ask(self, verb: str, **fields: Any) -> Any:
-        """Ask as a scheduler does."""
-        async with self.session.post(f"{self.url}/{verb}", json=fields) as response:
-            assert response.status == 200, await response.text()
-            return await response.json()
-
-    async def filter(self, pod: dict[str, Any], *names: str) -> dict[str, Any]:
-        return await self.ask("filter", Pod=pod, Nodes=None, NodeNames=list(names))
-
-    async def metrics(self) -> str:
-        async with self.session.get(f"{self.url}/metrics") as response:
-            return await response.text()
-
-    async def bind(self, name: str, node: str) -> str:
-        found = await self.ask("bind", PodName=name, PodNamespace="default", PodUID=f"uid-{name}", Node=node)
-        return found["Error"]
-
-
-@asynccontextmanager
-async def extender(*nodes: str, fails_open: bool = True, tls: ssl.SSLContext | None = None, **options: bool):
-    """Serve an extender of some nodes that report their holdings."""
-    stub = ApiStub()
-    for name in nodes:
-        await stub.put(NODES, {"metadata": {"name": name}})
-        await stub.put(TOPOLOGIES, topology(name, described=description(), holdings=EMPTY))
-    async with served(stub) as api, aiohttp.ClientSession() as session:
-        made = Extender(api, Answers(ClusterState(), fails_open=fails_open))
-        runner, port = await serve(make_app(made, **options), ("127.0.0.1", 0), tls)
-        try:
-            async with running(made.run()):
-                await until(lambda: made.is_synced)
-                yield Asked(stub, made, f"http://127.0.0.1:{port}", session)
-        finally:
-            await runner.cleanup()
 
 
 def test_a_pod_is_filtered_scored_and_bound_and_then_counts() -> None:
@@ -778,3 +736,90 @@ def test_claims_are_followed_where_the_server_shows_them(forbidden) -> None:
         assert all(any(kind in text and "403" in text for text in said) for kind in kinds) == forbidden
 
     asyncio.run(scenario())
+
+
+TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+
+
+def test_each_question_is_one_span_below_that_of_the_scheduler() -> None:
+    sdk = pytest.importorskip("opentelemetry.sdk.trace", reason="the extra tracing is not installed")
+    memory = pytest.importorskip("opentelemetry.sdk.trace.export.in_memory_span_exporter")
+    exporter, provider = memory.InMemorySpanExporter(), sdk.TracerProvider()
+    provider.add_span_processor(sdk.export.SimpleSpanProcessor(exporter))
+
+    async def scenario() -> None:
+        async with extender("a", prepare=lambda app: trace_with(app, provider)) as asked:
+            pod = pod_object("p", cpu=3)
+            await asked.stub.put(PODS, pod)
+            asked.session.headers["traceparent"] = f"00-{TRACE}-{PARENT}-01"
+            await asked.filter(pod, "a")
+            await asked.ask("prioritize", Pod=pod, NodeNames=["a"])
+            assert await asked.bind("p", "a") == ""
+            asked.session.headers["traceparent"] = "not-a-trace"
+            assert "already assigned" in await asked.bind("p", "b")
+            async with asked.session.post(f"{asked.url}/filter", data=b"nothing") as response:
+                assert response.status == 400
+
+    asyncio.run(scenario())
+    filtered, scored, bound, refused, unread = exporter.get_finished_spans()
+    assert [one.name for one in (filtered, scored, bound, refused, unread)] == [*VERBS[:2], "bind", "bind", "filter"]
+    for one in (filtered, scored, bound):
+        assert one.kind.name == "SERVER"
+        assert (f"{one.context.trace_id:032x}", f"{one.parent.span_id:016x}") == (TRACE, PARENT)
+        assert one.attributes["k8s.pod.name"] == "p"
+        assert one.attributes["k8s.pod.uid"] == "uid-p"
+        assert one.status.status_code.name != "ERROR"
+    assert bound.attributes["k8s.node.name"] == "a"
+    assert refused.parent is None
+    assert unread.status.status_code.name == "ERROR"
+
+
+def test_the_standard_variables_say_whether_and_where_traces_go(monkeypatch) -> None:
+    pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="the extra tracing is not installed")
+    said: list[str] = []
+    received: list[tuple[str, bytes]] = []
+
+    def wanted(app: web.Application) -> None:
+        trace(app, "alignup-extender", said.append)
+
+    async def collect(request: web.Request) -> web.Response:
+        received.append((request.path, await request.read()))
+        return web.Response()
+
+    async def scenario() -> None:
+        app = web.Application()
+        app.router.add_post("/{any:.*}", collect)
+        runner, port = await serve(app, ("127.0.0.1", 0))
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{port}")
+        try:
+            async with extender("a", prepare=wanted) as asked:
+                await asked.filter(pod_object("p", cpu=3), "a")
+            assert [path for path, _ in received] == ["/v1/traces"]  # at the end at the latest
+            assert all(one in received[0][1] for one in (b"alignup-extender", b"filter", b"uid-p"))
+            for name, value in (("OTEL_SDK_DISABLED", "true"), ("OTEL_TRACES_EXPORTER", "none")):
+                with monkeypatch.context() as changed:
+                    changed.setenv(name, value)
+                    async with extender("a", prepare=wanted) as asked:
+                        await asked.filter(pod_object("p", cpu=3), "a")
+        finally:
+            await runner.cleanup()
+
+    for name in ("OTEL_TRACES_EXPORTER", "OTEL_SDK_DISABLED", "OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES"):
+        monkeypatch.delenv(name, raising=False)
+    asyncio.run(scenario())
+    assert len(received) == 1
+    assert said == []
+
+
+def test_without_the_extra_a_wish_for_traces_is_answered_in_one_line_and_nothing_is_imported(monkeypatch) -> None:
+    said: list[str] = []
+    before = {name for name in sys.modules if name.startswith("opentelemetry")}
+    for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_TRACES_EXPORTER"):
+        monkeypatch.delenv(name, raising=False)
+    trace(web.Application(), "e", said.append)
+    assert said == []
+    assert {name for name in sys.modules if name.startswith("opentelemetry")} == before
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "otlp")
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
+    trace(web.Application(), "e", said.append)
+    assert said == ["OTEL_* ask for traces, which need the extra tracing: pip install 'alignup[tracing]'"]
