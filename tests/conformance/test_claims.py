@@ -141,3 +141,45 @@ def test_the_search_leaves_out_nothing_that_the_plain_walk_finds() -> None:
 @pytest.mark.slow
 def test_the_search_leaves_out_nothing_in_thousands_of_cases() -> None:
     assert compare(range(200, 8400)) > 5000
+
+
+@pytest.mark.parametrize(
+    ("requests", "error"),
+    [
+        ({"r": [33]}, "request r: adding 33 devices exceeds the claim limit of 32, with 0 already accounted for"),
+        (
+            {"a": [20], "b": [20]},
+            "request b: adding 20 devices exceeds the claim limit of 32, with 20 already accounted for",
+        ),
+        ({"a": [1], "b": [2**63 - 1]}, f"request b: adding {2**63 - 1} devices exceeds the claim limit of 32, with 1"),
+        ({"a": [40, 33]}, "request a: adding 33 devices exceeds the claim limit of 32, with 0 already accounted for"),
+        ({"r": [32]}, None),
+        ({"a": [33, 2]}, None),
+        ({"a": [20], "b": [13, 12]}, None),
+    ],
+)
+def test_a_claim_has_32_devices_at_most_in_the_words_of_1_37_2(requests, error) -> None:
+    wanted = {"deviceClassName": "c", "allocationMode": "ExactCount"}
+    listed = [
+        {"name": name, "exactly": {**wanted, "count": counts[0]}}
+        if len(counts) == 1
+        else {"name": name, "firstAvailable": [{**wanted, "name": f"s{count}", "count": count} for count in counts]}
+        for name, counts in requests.items()
+    ]
+    devices = [{"name": f"d{number}"} for number in range(40)]
+    pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
+    line = {
+        "name": "n",
+        "release": "1.37",
+        "features": {},
+        "node": {"metadata": {"name": "n"}},
+        "slices": [
+            {"metadata": {"name": "s"}, "spec": {"driver": "d.e", "nodeName": "n", "pool": pool, "devices": devices}}
+        ],
+        "classes": [{"metadata": {"name": "c"}, "spec": {}}],
+        "claims": [{"metadata": {"name": "c", "namespace": "n"}, "spec": {"devices": {"requests": listed}}}],
+        "allocated": [],
+    }
+    answer = answer_scenario(line, "line")
+    assert answer.get("error", "").startswith(f"claim n/c, {error}" if error else "")
+    assert (answer["result"] is None) is (error is not None)

@@ -412,7 +412,7 @@ def sort_by(elements: Any, keys: Any) -> list[Any]:
 
 
 def _in_turn(one: tuple[Any, Any], other: tuple[Any, Any]) -> int:
-    return compare(one[0], other[0])
+    return _order(one[0], other[0])
 
 
 def _has_order(value: object) -> bool:

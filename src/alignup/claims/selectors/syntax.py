@@ -321,7 +321,7 @@ class _Parser:
             if type(token.value) is int and not -(2**63) <= token.value < 2**63:
                 raise _syntax_error(token.at, "invalid int literal")
             return Node("literal", token.at, value=token.value)
-        if token.text == "." and self.token.kind == "name":
+        if token.text == "." and self.token.kind == "name" and self.token.text not in _CONSTANTS:
             token = self.token
             self._next += 1
         if token.kind == "name" and token.text in _CONSTANTS:

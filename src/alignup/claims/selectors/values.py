@@ -221,7 +221,7 @@ def equal(one: Any, other: Any) -> bool:
     if kind != kind_of_other:
         if kind.startswith(("kubernetes.", "net.")):
             raise no_overload()
-        return kind in NUMBERS and kind_of_other in NUMBERS and bool(one == other)
+        return kind in NUMBERS and kind_of_other in NUMBERS and _difference(one, other) == 0
     if kind == "list":
         return len(one) == len(other) and all(map(_may_equal, one, other))
     if kind == "map":
@@ -259,9 +259,17 @@ def compare(one: Any, other: Any) -> int:
     if kind_of(one) in NUMBERS and kind_of(other) in NUMBERS:
         if math.isnan(one) or math.isnan(other):
             raise EvaluationError("NaN values cannot be ordered")
-    elif type(one) is not type(other) or not isinstance(one, _ORDERED):
+        return int(_difference(one, other))
+    if type(one) is not type(other) or not isinstance(one, _ORDERED):
         raise no_overload()
     return int(one > other) - int(one < other)
+
+
+def _difference(one: Any, other: Any) -> float:
+    """Return how two numbers are in order, beside a double as doubles; what is not a number is in none."""
+    if isinstance(one, float) != isinstance(other, float):
+        one, other = float(one), float(other)
+    return math.nan if math.isnan(one) or math.isnan(other) else (one > other) - (one < other)
 
 
 def entry(value: Any, key: Any) -> Optional:
