@@ -97,6 +97,8 @@ def test_expressions_are_bounded() -> None:
     assert ask(f"'{'a' * 11_000}' == ''") == "compileError"
     assert ask("lists.range(1000000000).size() > 0") == "error"
     assert ask("'" + "a" * 5000 + "'.matches('a*a*a*a*b')") is False
+    assert ask("optional.of(1)" + ".optMap(x, x)" * 40 + ".hasValue()") == "notUnderstood"
+    assert ask("'%.99999999f'.format([1.0]) == ''") == "notUnderstood"
     assert ask("lists.range(70000).map(x, x).size() == 70000") is True
 
 

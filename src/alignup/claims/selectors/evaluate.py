@@ -145,27 +145,22 @@ class _Qualifier(Record):
     is_test: bool = False
 
     def of(self, state: _State, value: Any, *, is_optional: bool) -> Any:
-        """Return what there is by the key, or an error; of an optional value, none if there is nothing."""
+        """Return what there is by the key, or an error; of an optional value, `ABSENT` if there is nothing."""
         key = self.key if self.find is None else self.find(state)
-        found: Optional | EvaluationError
         try:
             found = key if isinstance(key, EvaluationError) else cel.element(value, key)
         except EvaluationError as error:
             found = error
-        if is_optional:
-            if isinstance(found, EvaluationError):
-                return found
-            if found.has_value:
-                state.pay(1)
-            return found
-        state.pay(1)
-        if isinstance(found, EvaluationError):
+        is_there = found is not cel.ABSENT
+        if not is_optional or (is_there and not isinstance(found, EvaluationError)):
+            state.pay(1)
+        if is_optional or isinstance(found, EvaluationError):
             return found
         if self.is_test:
-            return found.has_value
-        if not found.has_value:
+            return is_there
+        if not is_there:
             return EvaluationError(f"index out of bounds: {key}" if isinstance(value, list) else f"no such key: {key}")
-        return found.value
+        return found
 
 
 class _Attribute(Record):
@@ -191,10 +186,8 @@ class _Attribute(Record):
             value = qualifier.of(state, value, is_optional=is_optional)
             if isinstance(value, EvaluationError):
                 return value
-            if is_optional:
-                if not value.has_value:
-                    return NONE
-                value = value.value
+            if value is cel.ABSENT:
+                return NONE
         return Optional(has_value=True, value=value) if is_optional else value
 
 

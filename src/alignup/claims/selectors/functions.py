@@ -142,7 +142,7 @@ def negative(value: Any) -> Any:
 def is_in(value: object, some: Any) -> bool:
     """Return whether a list has an element, or a map a key."""
     if isinstance(some, dict):
-        return cel.entry(some, value).has_value
+        return cel.entry(some, value) is not cel.ABSENT
     if not isinstance(some, list):
         raise cel.no_overload()
     return contains_element(some, value)
@@ -487,7 +487,7 @@ def sum_of_durations(elements: list[Any]) -> Any:
 
 def inserted(known: dict[Any, Any], key: Any, value: Any) -> dict[Any, Any]:
     """Return a map with an entry more."""
-    if cel.entry(known, key).has_value:
+    if cel.entry(known, key) is not cel.ABSENT:
         raise EvaluationError(f"insert failed: key {key} already exists")
     if isinstance(known, cel.GrowingMap):
         known[key] = value

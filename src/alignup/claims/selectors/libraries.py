@@ -237,6 +237,7 @@ def to_string(value: Any) -> str:
 
 _CLAUSE: Final = re.compile(r"%(?:%|(?P<precision>\.[0-9]+)?(?P<clause>[sdfebxXo]))|(?P<wrong>%)")
 _NOT_FINITE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_MOST_DIGITS: Final = 10_000
 _SUPERSCRIPT: Final = str.maketrans("0123456789+-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻")
 _CONTROLS: Final = dict(zip('\a\b\f\n\r\t\v\\"', (f"\\{letter}" for letter in 'abfnrtv\\"'), strict=True))
 
@@ -270,6 +271,8 @@ def _filled_in(match: re.Match[str], ahead: Iterator[Any]) -> str:
     value, clause, precision = next(ahead), match["clause"], int((match["precision"] or ".6")[1:])
     if not takes(clause, kind_of(value)) or (clause in "fe" and isinstance(value, str) and value not in _NOT_FINITE):
         raise EvaluationError(f"error during formatting: clause {clause}, was given {kind_of(value)}")
+    if precision > _MOST_DIGITS:
+        raise NotUnderstood(f"a precision of {precision}")
     if clause == "s":
         return _shown(value)
     if clause in "fe":

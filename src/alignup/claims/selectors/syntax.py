@@ -55,6 +55,8 @@ _LONGEST: Final = 10 * 1024
 _DEEPEST: Final = 60
 # The height of the tree, which operators side by side make.
 _TALLEST: Final = 150
+# `optMap` repeats its target, so that many of them side by side are as many as powers of two.
+_MOST_PARTS: Final = 100_000
 
 _TOKEN: Final = re.compile(
     r"""(?P<space>[ \t\r\n\f]+|//[^\n]*)
@@ -108,11 +110,12 @@ def parse(text: str) -> Node:
     root = parser.expression()
     if parser.token.kind != "end":
         raise parser.unexpected()
-    ahead = [(root, 1)]
+    ahead, count = [(root, 1)], 0
     while ahead:
         node, height = ahead.pop()
-        if height > _TALLEST:
-            raise NotUnderstood(f"an expression of more than {_TALLEST} levels")
+        count += 1
+        if height > _TALLEST or count > _MOST_PARTS:
+            raise NotUnderstood(f"an expression of more than {_TALLEST} levels or {_MOST_PARTS} parts")
         ahead.extend((part, height + 1) for part in node.parts)
     return root
 

@@ -71,6 +71,8 @@ class Optional(Record):
 
 
 NONE: Final = Optional()
+# What is not in a list or a map, where none is a value.
+ABSENT: Final = object()
 
 
 class Domains(dict[str, Any]):
@@ -226,7 +228,7 @@ def equal(one: Any, other: Any) -> bool:
         return len(one) == len(other) and all(map(_may_equal, one, other))
     if kind == "map":
         return len(one) == len(other) and all(
-            (there := entry(other, key)).has_value and _may_equal(one[key], there.value) for key in one
+            (there := entry(other, key)) is not ABSENT and _may_equal(one[key], there) for key in one
         )
     if kind == "optional_type":
         return one.has_value == other.has_value and (not one.has_value or equal(one.value, other.value))
@@ -272,15 +274,16 @@ def _difference(one: Any, other: Any) -> float:
     return math.nan if math.isnan(one) or math.isnan(other) else (one > other) - (one < other)
 
 
-def entry(value: Any, key: Any) -> Optional:
-    """Return what a map has by a key, whose type counts: true is no number."""
-    is_key = value and isinstance(key, str | int | float)
-    is_there = is_key and isinstance(key, bool) == isinstance(next(iter(value)), bool) and key in value
-    return Optional(has_value=True, value=value[key]) if is_there else NONE
+def entry(value: Any, key: Any) -> Any:
+    """Return what a map has by a key, whose type counts, since true is no number; else `ABSENT`."""
+    if not value or not isinstance(key, str | int | float):
+        return ABSENT
+    is_of_type = isinstance(key, str) or isinstance(key, bool) == isinstance(next(iter(value)), bool)
+    return value.get(key, ABSENT) if is_of_type else ABSENT
 
 
-def element(value: Any, key: Any) -> Optional:
-    """Return an element of a list, or what a map has by a key, or nothing.
+def element(value: Any, key: Any) -> Any:
+    """Return an element of a list, or what a map has by a key, else `ABSENT`.
 
     Raises:
         EvaluationError: it has no elements, or they have no such keys.
@@ -289,14 +292,14 @@ def element(value: Any, key: Any) -> Optional:
         raise EvaluationError(f"invalid qualifier type: {kind_of(key)}")
     if isinstance(value, dict):
         found = entry(value, key)
-        return Optional(has_value=True, value={}) if isinstance(value, Domains) and not found.has_value else found
+        return {} if found is ABSENT and isinstance(value, Domains) else found
     if not isinstance(value, list):
-        return NONE
+        return ABSENT
     if isinstance(key, str | bool):
         raise EvaluationError(f"unsupported index type '{kind_of(key)}' in list")
     if key != key // 1 or not -(2**63) <= key < 2**63:
         raise EvaluationError(f"unsupported index value {key} in list")
-    return Optional(has_value=True, value=value[int(key)]) if 0 <= key < len(value) else NONE
+    return value[int(key)] if 0 <= key < len(value) else ABSENT
 
 
 def size_of(value: Any) -> int:
