@@ -14,7 +14,7 @@ import math
 import re
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
 from itertools import islice
@@ -192,15 +192,12 @@ def _local(moment: Timestamp, zone: str) -> datetime:
     Raises:
         EvaluationError: there is no such zone.
     """
-    place: tzinfo = UTC
     match = re.fullmatch(r"([+-]?\d+):([+-]?\d+)", zone)
     try:
+        at = _EPOCH + timedelta(microseconds=moment.nanoseconds // 1000)
         if match is not None:
-            minutes = int(match[1]) * 60 + (-int(match[2]) if zone.startswith("-") else int(match[2]))
-            place = timezone(timedelta(minutes=minutes))
-        elif zone not in ("", "UTC", "Local"):
-            place = ZoneInfo(zone)
-        return (_EPOCH + timedelta(microseconds=moment.nanoseconds // 1000)).astimezone(place)
+            return at + timedelta(minutes=int(match[1]) * 60 + int(match[2]) * (-1 if zone.startswith("-") else 1))
+        return at if zone in ("", "UTC", "Local") else at.astimezone(ZoneInfo(zone))
     except (ValueError, OSError, OverflowError, LookupError) as error:
         raise EvaluationError(f"unknown time zone {zone}") from error
 
@@ -276,7 +273,7 @@ def _filled_in(match: re.Match[str], ahead: Iterator[Any]) -> str:
     if clause == "s":
         return _shown(value)
     if clause in "fe":
-        return _localized(_NOT_FINITE[value] if isinstance(value, str) else value, clause, precision)
+        return _localized(_NOT_FINITE[value] if isinstance(value, str) else value or 0.0, clause, precision)
     if isinstance(value, str | bytes):
         digits = (value.encode() if isinstance(value, str) else value).hex()
         return digits.upper() if clause == "X" else digits
@@ -340,6 +337,7 @@ _POWERS: Final = {
     letter: 3 * power for power, letter in enumerate(("n", "u", "m", "", "k", "M", "G", "T", "P", "E"), -3)
 }
 _INT64: Final = 2**63
+_LARGEST: Final = (_INT64 - 1) * 10**9
 
 
 def to_quantity(text: str) -> Quantity:
@@ -356,10 +354,12 @@ def to_quantity(text: str) -> Quantity:
     spare = (14 - int(power * 3 / 10) if binary else 18) - len(whole or "0") - len(fraction)
     value = int((whole or "0") + fraction) << power
     amount = value * 10 ** (scale + 9) if scale >= -9 else -(-value // 10 ** (-scale - 9))  # noqa: PLR2004
-    amount = min(amount, (_INT64 - 1) * 10**9) if binary else amount
+    amount = min(amount, _LARGEST) if binary else amount
     is_short = spare >= 0 and scale >= -9 and value < _INT64 and not (binary and fraction)  # noqa: PLR2004
     direction = -1 if sign == "-" else 1
-    return Quantity(direction * amount, direction * value if is_short else None, scale if is_short else 0)
+    if is_short:
+        return Quantity(direction * amount, direction * value, scale)
+    return Quantity(direction * amount, None, 0 if binary and amount == _LARGEST else -9)
 
 
 def sign(quantity: Quantity) -> int:
@@ -377,22 +377,20 @@ def as_integer(quantity: Quantity) -> int:
 
 def as_float(quantity: Quantity) -> float:
     """Return a quantity as double, calculated as apimachinery does."""
-    if quantity.value is None:
-        return float(quantity.amount) * 1e-9
-    return float(quantity.value) if not quantity.scale else float(quantity.value) * float(f"1e{quantity.scale}")
+    digits = quantity.amount // 10 ** (quantity.scale + 9) if quantity.value is None else quantity.value
+    return float(digits) * float(f"1e{quantity.scale}") if quantity.scale else float(digits)
 
 
 def add(one: Quantity, other: Quantity | int) -> Quantity:
     """Return a sum of quantities, held in 64 bits where apimachinery does."""
     if not isinstance(other, Quantity):
         other = Quantity(other * 10**9, other)
-    amount = one.amount + other.amount
+    amount, scale = one.amount + other.amount, min(one.scale, other.scale)
     if one.value is None or other.value is None:
-        return Quantity(amount, is_result=True)
+        return Quantity(amount, None, scale, is_result=True)
     if not one.value or not other.value:
         kept = one if not other.value else other
         return Quantity(amount, kept.value, kept.scale, is_result=True)
-    scale = min(one.scale, other.scale)
     values = [each.value * 10 ** (each.scale - scale) for each in (one, other) if each.value is not None]
     is_short = all(-_INT64 <= value < _INT64 for value in (*values, sum(values)))
     return Quantity(amount, sum(values) if is_short else None, scale, is_result=True)
@@ -574,7 +572,7 @@ def _host(host: str, scheme: str, wrong: EvaluationError) -> str:
             raise wrong
         zoned, _, zone = literal[1].partition("%25")
         try:
-            ipaddress.IPv6Address(zoned)
+            ipaddress.IPv6Address("" if "%" in zoned else zoned)
         except ValueError as error:
             raise wrong from error
         if "%25" in literal[1] and not zone:

@@ -93,9 +93,9 @@ class Quantity:
 
     Attributes:
         amount: in billionths of the unit.
-        value: the number that is written, and its power of ten; None: it is held as a decimal number of any length,
-            of which there is no integer to be had.
-        scale: that power of ten.
+        value: the number that is written, where it is held in 64 bits; None: it is held as a decimal number of any
+            length, of which there is no integer to be had.
+        scale: the power of ten that either is of.
         is_result: of a calculation, to which cel-go finds nothing equal but on its left.
     """
 
