@@ -17,9 +17,13 @@ _ONE: Final = 10**9
 
 
 class Amount(int):
-    """A quantity in billionths of its unit; capacities may be larger than 64 bits."""
+    """A quantity in billionths of its unit; capacities may be larger than 64 bits.
 
-    __slots__ = ()
+    Attributes:
+        text: as it is written, which selectors may ask for.
+    """
+
+    text: str = ""
 
     @classmethod
     def parse(cls, value: object) -> Amount:
@@ -28,7 +32,9 @@ class Amount(int):
         Raises:
             InputError: it is no quantity.
         """
-        return cls(parse_quantity(value, most=10**40))
+        found = cls(parse_quantity(value, most=10**40))
+        found.text = str(value).strip()
+        return found
 
 
 class Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace as changed
 
 from alignup.claims import objects
-from alignup.claims.cel_functions import CostExceededError, EvaluationError
-from alignup.claims.cel_program import Program, program_of, variables_of
-from alignup.claims.cel_syntax import NotUnderstood
 from alignup.claims.objects import Allocated, Amount, Claim, NodeSelector, Requirement, Term
 from alignup.claims.pools import gather_pools, is_for
+from alignup.claims.selectors.evaluate import Program, program_of, variables_of
+from alignup.claims.selectors.syntax import NotUnderstood
+from alignup.claims.selectors.values import EvaluationError, StoppedError
 from alignup.core.claims.search import search
 from alignup.errors import InputError
 from alignup.records import Record, field
@@ -348,7 +348,7 @@ class Problem:
     def _error(self, error: Exception, where: str, candidate: Candidate) -> AllocationError:
         if isinstance(error, NotUnderstood):
             return AllocationError(f"{where}: not understood: {error}", "notUnderstood")
-        if not isinstance(error, EvaluationError | CostExceededError):
+        if not isinstance(error, EvaluationError | StoppedError):
             return AllocationError(f"{where}: CEL compile error: {error}")
         on = "" if self.gates.is_before_37 else f" on device {candidate.id}"
         hint = ""
@@ -370,7 +370,7 @@ class Problem:
         if key not in self._answers:
             try:
                 self._answers[key] = program.matches(self._seen(index))[0]
-            except (EvaluationError, CostExceededError, NotUnderstood) as error:
+            except (EvaluationError, StoppedError, NotUnderstood) as error:
                 self._answers[key] = error
         return self._answers[key]
 

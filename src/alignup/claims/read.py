@@ -111,7 +111,9 @@ class _Devices(Wire, frozen=True):
 
 
 def read_resources(text: str | bytes, source: str) -> Resources:
-    """Return the objects in a text; kinds that decide nothing here are ignored, DeviceTaintRules with a warning.
+    """Return the objects in a text; kinds that decide nothing here are ignored.
+
+    A DeviceTaintRule is ignored with a warning, but for one without a selector, which is for no device.
 
     Args:
         text: YAML or JSON as kubectl prints it: objects, Lists, or documents of both.
@@ -132,7 +134,8 @@ def resources_of(documents: Sequence[object], source: str) -> Resources:
     found: dict[str, list[Any]] = {kind: [] for kind in (*_READERS, "Pod")}
     for place, document in _objects(documents, source):
         kind = document.get("kind")
-        if kind == "DeviceTaintRule":
+        spec = document.get("spec")
+        if kind == "DeviceTaintRule" and isinstance(spec, Mapping) and spec.get("deviceSelector") is not None:
             warn(f"the DeviceTaintRule at {place} is ignored: put its taint into the devices")
         if kind == "Pod":
             with warnings.catch_warnings():

@@ -11,13 +11,13 @@ from typing import Any
 
 import msgspec
 
-from alignup.claims.cel_functions import CostExceededError, EvaluationError
-from alignup.claims.cel_program import program_of, variables_of
-from alignup.claims.cel_syntax import CompileError, NotUnderstood
 from alignup.claims.objects import Allocated, Amount, Claim, Device, Wire
 from alignup.claims.problem import AllocationError, allocate, question_of
 from alignup.claims.read import Resources, read_claim, read_class, read_slice, without_nulls
 from alignup.claims.scheduler_gates import NEWEST, gates_of
+from alignup.claims.selectors.evaluate import program_of, variables_of
+from alignup.claims.selectors.syntax import CompileError, NotUnderstood
+from alignup.claims.selectors.values import EvaluationError, StoppedError
 from alignup.kubernetes.node_fit import node_object
 from alignup.text.typed import decode
 
@@ -100,7 +100,7 @@ def quantity_text(amount: int) -> str:
 
 
 def answer_selector(line: object, place: str) -> Mapping[str, Any]:
-    """Return `name`, and one of `match`, `error`, `compileError` and `notUnderstood`.
+    """Return `name`, one of `match`, `error`, `compileError` and `notUnderstood`, and of the first two the `cost`.
 
     Raises:
         InputError: the question is malformed.
@@ -111,10 +111,11 @@ def answer_selector(line: object, place: str) -> Mapping[str, Any]:
     try:
         if isinstance(program, Exception):
             raise program
-        return {"name": wire.name, "match": program.matches(variables_of(wire.driver, device))[0]}
+        match, cost = program.matches(variables_of(wire.driver, device))
     except CompileError as error:
         return {"name": wire.name, "compileError": str(error)}
-    except (EvaluationError, CostExceededError) as error:
-        return {"name": wire.name, "error": str(error)}
+    except (EvaluationError, StoppedError) as error:
+        return {"name": wire.name, "error": str(error), "cost": error.cost}
     except NotUnderstood as error:
         return {"name": wire.name, "notUnderstood": str(error)}
+    return {"name": wire.name, "match": match, "cost": cost}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 
 import pytest
 
@@ -104,7 +105,14 @@ def test_a_pod_has_the_claims_that_it_names_and_those_of_its_templates() -> None
 def test_what_decides_nothing_is_ignored_and_taint_rules_are_named() -> None:
     assert read_resources("kind: ConfigMap\n---\n", "file") == Resources()
     with pytest.warns(AlignupWarning, match="DeviceTaintRule"):
-        read_resources("kind: DeviceTaintRule", "file")
+        read_resources("kind: DeviceTaintRule\nspec: {deviceSelector: {}}", "file")
+
+
+@pytest.mark.parametrize("spec", ["", "spec:", "spec: {taint: {key: a}}", "spec: {deviceSelector: null}"])
+def test_a_taint_rule_without_selector_is_for_no_device(spec) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read_resources(f"kind: DeviceTaintRule\n{spec}", "file")
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
-"""Reads the Common Expression Language (CEL) into a tree, macros included.
+"""Reads the Common Expression Language (CEL) into a tree, macros expanded.
 
-The grammar is that of github.com/google/cel-spec, as Kubernetes parses it: optional syntax on, escaped field names.
-Types and functions are left to `alignup.claims.cel_program`.
+The grammar is that of github.com/google/cel-spec, as Kubernetes parses it: optional syntax on, escaped field names,
+macros as cel-go expands them, since what an expression costs is what its expansion costs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class CompileError(Exception):
 
 
 class NotUnderstood(Exception):  # noqa: N818  # an answer, not a fault of the expression
-    """The expression may be right, and uses what this evaluator does not know."""
+    """The expression may be right, and is beyond the bounds of this evaluator."""
 
 
 class Uint(int):
@@ -32,27 +32,21 @@ class Node(NamedTuple):
     | `literal` | none | None, bool, int, `Uint`, float, str or bytes |
     | `name` | none | the name of a variable or of a type |
     | `select`, `has` | the operand | the field |
-    | `index` | the operand, the index | |
     | `call` | the arguments | the function, an operator by CEL's name for it, as `_+_` |
-    | `condition` | the test, then, else | CEL's name for it |
     | `method` | the target, the arguments | the function |
-    | `otherwise` | an optional value, what stands for none | `or` or `orValue` |
-    | `chain` | the terms | `&&` or `||` |
-    | `list`, `map` | entries | |
-    | `entry` | an element, or key and value | |
-    | `macro` | what it walks, the predicate, the transformation | its name, its variables |
+    | `list` | the elements | the places of the optional ones |
+    | `map` | keys and values in turn | the places of the optional values |
+    | `message` | names of fields and values in turn | the name of its type, and the same |
+    | `fold` | range, first value, condition, step, result | the names of its variables and of its accumulator |
 
     Attributes:
         at: the place in the expression, in characters.
-        is_optional: written with a question mark: `.?field`, `[?index]`, or `?entry`, which is left out where it has no
-            value.
     """
 
     kind: str
     at: int
     parts: tuple[Node, ...] = ()
     value: Any = None
-    is_optional: bool = False
 
 
 # The API server's limit of an expression, in bytes.
@@ -61,10 +55,12 @@ _LONGEST: Final = 10 * 1024
 _DEEPEST: Final = 60
 # The height of the tree, which operators side by side make.
 _TALLEST: Final = 150
+# `optMap` repeats its target, so that many of them side by side are as many as powers of two.
+_MOST_PARTS: Final = 100_000
 
 _TOKEN: Final = re.compile(
     r"""(?P<space>[ \t\r\n\f]+|//[^\n]*)
-    |(?P<string>(?:[rR][bB]?|[bB][rR]?)?(?:\"\"\"|\'\'\'|["']))
+    |(?P<string>[bB]?[rR]?(?:\"\"\"|\'\'\'|["']))
     |(?P<number>0x[0-9a-fA-F]+[uU]?|[0-9]*\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+|[0-9]+[uU]?)
     |(?P<name>[A-Za-z_][A-Za-z0-9_]*)
     |(?P<escaped>`[A-Za-z0-9_.\-/\ ]+`)
@@ -82,13 +78,16 @@ _RESERVED: Final = frozenset(
     """.split()  # noqa: SIM905  # so many names read better without quotes
 )
 _LEVELS: Final = (("<", "<=", ">=", ">", "==", "!=", "in"), ("+", "-"), ("*", "/", "%"))
-# By number of arguments, how many of them are variables.
+# The macros of a target: by number of arguments, how many of them are variables.
 _MACROS: Final = {
     **{name: {2: 1, 3: 2} for name in ("all", "exists", "exists_one", "existsOne")},
-    **{name: {2: 1} for name in ("filter", "optMap", "optFlatMap")},
+    **{name: {2: 1} for name in ("filter", "optMap", "optFlatMap", "sortBy")},
     **{name: {3: 2, 4: 2} for name in ("transformList", "transformMap", "transformMapEntry")},
     "map": {2: 1, 3: 1},
+    "bind": {3: 1},
 }
+_RESULT: Final = "@result"
+_SORTED: Final = "@__sortBy_input__"
 
 
 class _Token(NamedTuple):
@@ -111,12 +110,13 @@ def parse(text: str) -> Node:
     root = parser.expression()
     if parser.token.kind != "end":
         raise parser.unexpected()
-    ahead = [(root, 1)]
+    ahead, count = [(root, 1)], 0
     while ahead:
         node, height = ahead.pop()
-        if height > _TALLEST:
-            raise NotUnderstood(f"an expression of more than {_TALLEST} levels")
-        ahead.extend((part, height + (part.kind != "entry")) for part in node.parts)
+        count += 1
+        if height > _TALLEST or count > _MOST_PARTS:
+            raise NotUnderstood(f"an expression of more than {_TALLEST} levels or {_MOST_PARTS} parts")
+        ahead.extend((part, height + 1) for part in node.parts)
     return root
 
 
@@ -168,7 +168,7 @@ def _string(text: str, at: int, opening: str) -> tuple[object, int]:
         if end >= len(text) or (len(quote) == 1 and text[end] in "\r\n"):
             raise _syntax_error(at, f"token recognition error at: {text[at : at + 20]!r}")
         end += 2 if text[end] == "\\" and "r" not in prefix else 1
-    body = text[start:end]
+    body = text[start:end].replace("\r\n", "\n").replace("\r", "\n")
     is_bytes = "b" in prefix
     if "r" not in prefix:
         body = _ESCAPE.sub(lambda match: _unescaped(match, at, is_bytes=is_bytes), body)
@@ -225,7 +225,7 @@ class _Parser:
         if (mark := self._take("?")) is not None:
             then = self._chain("||")
             self._expect(":")
-            node = Node("condition", mark.at, (node, then, self.expression()), "_?_:_")
+            node = _call(mark.at, "_?_:_", node, then, self.expression())
         self._depth -= 1
         return node
 
@@ -235,7 +235,7 @@ class _Parser:
         while True:
             terms.append(self._chain("&&") if operator == "||" else self._binary(0))
             if self._take(operator) is None:
-                return terms[0] if len(terms) == 1 else Node("chain", at, tuple(terms), operator)
+                return terms[0] if len(terms) == 1 else _call(at, f"_{operator}_", *terms)
 
     def _binary(self, level: int) -> Node:
         if level == len(_LEVELS):
@@ -243,7 +243,7 @@ class _Parser:
         node = self._binary(level + 1)
         while (mark := self._take(*_LEVELS[level])) is not None:
             name = "@in" if mark.text == "in" else f"_{mark.text}_"
-            node = Node("call", mark.at, (node, self._binary(level + 1)), name)
+            node = _call(mark.at, name, node, self._binary(level + 1))
         return node
 
     def _unary(self) -> Node:
@@ -258,7 +258,7 @@ class _Parser:
         while self._take(sign.text):
             count += 1
         operand = self._member()
-        return Node("call", sign.at, (operand,), f"{sign.text}_") if count % 2 else operand
+        return _call(sign.at, f"{sign.text}_", operand) if count % 2 else operand
 
     def _member(self) -> Node:
         node = self._primary()
@@ -267,13 +267,20 @@ class _Parser:
             if self._take("."):
                 node = self._field(node, token.at)
             elif self._take("["):
-                is_optional = self._take("?") is not None
-                node = Node("index", token.at, (node, self.expression()), is_optional=is_optional)
+                name = "_[?_]" if self._take("?") is not None else "_[_]"
+                node = _call(token.at, name, node, self.expression())
                 self._expect("]")
             elif token.text == "{" and token.kind == "mark" and node.kind in ("name", "select"):
-                raise NotUnderstood("a message of a type")
+                node = self._message(token.at, path_of(node))
             else:
                 return node
+
+    def _message(self, at: int, name: str) -> Node:
+        self._next += 1
+        fields = _collection("message", at, self._sequence("}", is_map=True))
+        if not name or any(field.kind != "name" for field in fields.parts[::2]):
+            raise self.unexpected()
+        return fields._replace(value=(name, fields.value))
 
     def _field(self, node: Node, at: int) -> Node:
         is_optional = self._take("?") is not None
@@ -282,16 +289,33 @@ class _Parser:
             raise self.unexpected()
         self._next += 1
         if name.kind == "name" and not is_optional and self._take("("):
-            return _method(name, node, self._arguments())
-        return Node("select", at, (node,), name.text.strip("`"), is_optional)
+            arguments = self._sequence(")", ends_with_comma=False)
+            return _expanded(name, node, arguments) or Node("method", name.at, (node, *arguments), name.text)
+        field = name.text.strip("`")
+        if is_optional:
+            return _call(at, "_?._", node, Node("literal", name.at, value=field))
+        return Node("select", at, (node,), field)
 
-    def _arguments(self) -> tuple[Node, ...]:
-        arguments: list[Node] = []
-        while not self._take(")"):
-            if arguments:
-                self._expect(",")
-            arguments.append(self.expression())
-        return tuple(arguments)
+    def _sequence(self, closing: str, *, ends_with_comma: bool = True, is_map: bool = False) -> list[Node]:
+        """Return expressions up to a bracket; an optional one is a node of that kind around it."""
+        found: list[Node] = []
+        if ends_with_comma and self._take(","):
+            self._expect(closing)
+            return found
+        while not self._take(closing):
+            at, is_optional = self.token.at, ends_with_comma and self._take("?") is not None
+            element = self.expression()
+            if is_map:
+                self._expect(":")
+                found.append(element)
+                element = self.expression()
+            found.append(Node("optional", at, (element,)) if is_optional else element)
+            if not self._take(","):
+                self._expect(closing)
+                break
+            if not ends_with_comma and self.token.text == closing:
+                raise self.unexpected()
+        return found
 
     def _primary(self) -> Node:
         token = self.token
@@ -300,56 +324,134 @@ class _Parser:
             if type(token.value) is int and not -(2**63) <= token.value < 2**63:
                 raise _syntax_error(token.at, "invalid int literal")
             return Node("literal", token.at, value=token.value)
-        if token.text == "." and self.token.kind == "name":
+        if token.text == "." and self.token.kind == "name" and self.token.text not in _CONSTANTS:
             token = self.token
             self._next += 1
         if token.kind == "name" and token.text in _CONSTANTS:
             return Node("literal", token.at, value=_CONSTANTS[token.text])
         if token.kind == "name" and token.text not in _RESERVED:
-            return _call(token, self._arguments()) if self._take("(") else Node("name", token.at, value=token.text)
+            if not self._take("("):
+                return Node("name", token.at, value=token.text)
+            arguments = self._sequence(")", ends_with_comma=False)
+            is_presence = (token.text, len(arguments)) == ("has", 1)
+            return _presence(token.at, arguments[0]) if is_presence else _call(token.at, token.text, *arguments)
         if token.text == "(":
             node = self.expression()
             self._expect(")")
             return node
         if token.text in ("[", "{"):
-            return Node("list" if token.text == "[" else "map", token.at, self._entries(token.text))
+            kind, closing, is_map = ("map", "}", True) if token.text == "{" else ("list", "]", False)
+            return _collection(kind, token.at, self._sequence(closing, is_map=is_map))
         self._next -= 1
         raise self.unexpected()
 
-    def _entries(self, opening: str) -> tuple[Node, ...]:
-        entries: list[Node] = []
-        closing = "]" if opening == "[" else "}"
-        while not self._take(closing):
-            at, is_optional = self.token.at, self._take("?") is not None
-            parts = [self.expression()]
-            if opening == "{":
-                self._expect(":")
-                parts.append(self.expression())
-            entries.append(Node("entry", at, tuple(parts), is_optional=is_optional))
-            if not self._take(","):
-                self._expect(closing)
-                break
-        return tuple(entries)
+
+def _call(at: int, name: str, *arguments: Node) -> Node:
+    return Node("call", at, arguments, name)
 
 
-def _call(name: _Token, arguments: tuple[Node, ...]) -> Node:
-    if name.text == "has" and len(arguments) == 1:
-        if arguments[0].kind != "select":
-            raise CompileError(f"ERROR: <input>:1:{name.at + 1}: invalid argument to has() macro")
-        return arguments[0]._replace(kind="has", at=name.at)
-    return Node("call", name.at, arguments, name.text)
+def _collection(kind: str, at: int, found: list[Node]) -> Node:
+    """Return a list or a map; its optional parts are named by their places."""
+    parts = tuple(one.parts[0] if one.kind == "optional" else one for one in found)
+    return Node(kind, at, parts, frozenset(place for place, one in enumerate(found) if one.kind == "optional"))
 
 
-def _method(name: _Token, target: Node, arguments: tuple[Node, ...]) -> Node:
-    """Return a call of a method, or what a macro of that name stands for."""
-    bound = _MACROS.get(name.text, {}).get(len(arguments), 0)
-    if (name.text, target.kind, target.value, len(arguments)) == ("bind", "name", "cel", 3):
-        variable, target, *bodies = arguments
-        arguments, bound = (variable, *bodies), 1
-    if not bound:
-        kind = "otherwise" if name.text in ("or", "orValue") and len(arguments) == 1 else "method"
-        return Node(kind, name.at, (target, *arguments), name.text)
-    variables = tuple(one.value for one in arguments[:bound] if one.kind == "name")
-    if len(set(variables)) != bound:
-        raise CompileError(f"ERROR: <input>:1:{name.at + 1}: argument must be a simple name")
-    return Node("macro", name.at, (target, *arguments[bound:]), (name.text, variables))
+def path_of(node: Node) -> str:
+    """Return the dotted name that a chain of fields spells; empty: it is none."""
+    if node.kind == "select":
+        before = path_of(node.parts[0])
+        return before and f"{before}.{node.value}"
+    return node.value if node.kind == "name" else ""
+
+
+def _presence(at: int, operand: Node) -> Node:
+    if operand.kind != "select":
+        raise _macro_error(at, "invalid argument to has() macro")
+    return operand._replace(kind="has", at=at)
+
+
+def _macro_error(at: int, text: str) -> CompileError:
+    return CompileError(f"ERROR: <input>:1:{at + 1}: {text}")
+
+
+def _expanded(name: _Token, target: Node, arguments: list[Node]) -> Node | None:
+    """Return what a macro stands for; None: there is none of that name and number of arguments."""
+    count = _MACROS.get(name.text, {}).get(len(arguments), 0)
+    if not count or (name.text == "bind" and (target.kind, target.value) != ("name", "cel")):
+        return None
+    variables = [one.value for one in arguments[:count] if one.kind == "name"]
+    if len(set(variables)) != count:
+        raise _macro_error(arguments[0].at, "argument must be a simple name")
+    if name.text not in ("bind", "optMap", "optFlatMap") and "__result__" in variables:
+        raise _macro_error(arguments[0].at, "iteration variable overwrites accumulator variable")
+    return _Expansion(name.at, variables).of(name.text, target, arguments[count:])
+
+
+class _Expansion(NamedTuple):
+    """The macros at one place, as cel-go's parser and extensions define them.
+
+    Attributes:
+        at: the place of the macro's name.
+        variables: the names that it binds.
+    """
+
+    at: int
+    variables: list[str]
+
+    def of(self, name: str, target: Node, bodies: list[Node]) -> Node:
+        """Return the expansion of a macro."""
+        result, body = self._name(_RESULT), bodies[-1]
+        if name == "bind":
+            return self._binding(self.variables[0], bodies[0], body)
+        if name in ("optMap", "optFlatMap"):
+            value = self._binding(self.variables[0], Node("method", self.at, (target,), "value"), body)
+            there = Node("method", self.at, (target,), "hasValue")
+            then = self._call("optional.of", value) if name == "optMap" else value
+            return self._call("_?_:_", there, then, self._call("optional.none"))
+        if name == "sortBy":
+            if target.kind in ("literal", "map"):
+                raise _macro_error(self.at, "sortBy can only be applied to a list, identifier, comprehension or call")
+            given = self._name(_SORTED)
+            keys = self.of("map", given, bodies)
+            return self._binding(_SORTED, target, Node("method", self.at, (given, keys), "@sortByAssociatedKeys"))
+        if name in ("all", "exists"):
+            is_all = name == "all"
+            known = result if is_all else self._call("!_", result)
+            step = self._call("_&&_" if is_all else "_||_", result, body)
+            return self._fold(target, self._literal(is_all), self._call("@not_strictly_false", known), step, result)
+        test = bodies[0] if len(bodies) > 1 else None
+        end, start = result, Node("list", self.at, (), frozenset())
+        if name in ("exists_one", "existsOne"):
+            one = self._literal(1)
+            test, start, end = body, self._literal(0), self._call("_==_", result, one)
+            step = self._call("_+_", result, one)
+        elif name == "filter":
+            test, step = body, self._appended(result, self._name(self.variables[0]))
+        elif name in ("map", "transformList"):
+            step = self._appended(result, body)
+        else:
+            key = [self._name(self.variables[0])] if name == "transformMap" else []
+            start, step = start._replace(kind="map"), self._call("cel.@mapInsert", result, *key, body)
+        if test is not None:
+            step = self._call("_?_:_", test, step, result)
+        return self._fold(target, start, self._literal(value=True), step, end)
+
+    def _name(self, name: str) -> Node:
+        return Node("name", self.at, value=name)
+
+    def _literal(self, value: object) -> Node:
+        return Node("literal", self.at, value=value)
+
+    def _call(self, name: str, *arguments: Node) -> Node:
+        return _call(self.at, name, *arguments)
+
+    def _appended(self, result: Node, element: Node) -> Node:
+        return self._call("_+_", result, Node("list", self.at, (element,), frozenset()))
+
+    def _fold(self, *parts: Node) -> Node:
+        return Node("fold", self.at, parts, (*self.variables, _RESULT))
+
+    def _binding(self, name: str, value: Node, body: Node) -> Node:
+        """Return a walk through nothing, whose accumulator is evaluated where it is needed only."""
+        parts = (Node("list", self.at, (), frozenset()), value, self._literal(value=False), self._name(name), body)
+        return Node("fold", self.at, parts, ("#unused", name))
