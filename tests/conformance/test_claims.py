@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -93,6 +94,10 @@ def test_selectors_say_and_cost_what_they_do_in_the_scheduler(name) -> None:
         expected = kind_of(line["expect"]), line["expect"].get("cost")
         for _ in range(300):
             answer = answer_selector(line, "the vector")
+            if "alignup[claims]" in answer.get("notUnderstood", ""):
+                # a wheel is tested where there is no google-re2
+                assert find_spec("re2") is None
+                break
             if (kind_of(answer), answer.get("cost")) == expected:
                 break
             assert kind_of(answer) == expected[0], line["expression"]

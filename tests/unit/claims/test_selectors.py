@@ -127,6 +127,8 @@ def test_each_function_answers_and_costs_what_it_does_in_the_scheduler(expressio
     line = {"name": "n", "expression": expression, "driver": "d.example.com", "device": TABLE_DEVICE, "listGate": True}
     answer = answer_selector(line, "line")
     (key,) = answer.keys() - {"name", "cost"}
+    if "alignup[claims]" in answer.get("notUnderstood", ""):
+        pytest.skip("google-re2 is not installed, whose regular expressions this is about")
     assert (answer[key] if key == "match" else key, answer.get("cost")) == (kind, cost)
     assert error is None or answer["error"] == error
 

@@ -340,11 +340,13 @@ class _Checker(_Unifier):
             unknown = NotUnderstood if name in environment()["messages"] else CompileError
             raise unknown(f"undeclared reference to '{name}' (in container '')")
         for place, (field, value) in enumerate(zip(node.parts[::2], node.parts[1::2], strict=True)):
-            wanted, kind = declared["fields"].get(field.value), self.type_of(value)
-            if wanted is None:
+            if field.value not in declared["fields"]:
                 raise _error(field, f"undefined field '{field.value}'")
-            self._expect(value, Type(_OPTIONAL, (Type(wanted),)) if 2 * place + 1 in optional else Type(wanted), kind)
-        return Type(declared["type"])
+            wanted = _types(declared["fields"][field.value])
+            self._expect(
+                value, Type(_OPTIONAL, wanted) if 2 * place + 1 in optional else wanted[0], self.type_of(value)
+            )
+        return _types(declared["type"])[0]
 
     def _joined(self, nodes: Sequence[Node], optional: frozenset[int]) -> Type:
         """Return the type of values side by side, which `finish` compares."""

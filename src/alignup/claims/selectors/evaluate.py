@@ -553,14 +553,18 @@ def _check_patterns(call: Call, plans: Sequence[_Plan]) -> None:
 def _lookup(plans: Sequence[_Plan]) -> _Plan | None:
     """Plan the look for a value in a constant list, of which cel-go makes a set that costs nothing."""
     wanted, some = plans
-    if not some.constant.has_value or not all(isinstance(one, str | int | float) for one in some.constant.value):
+    listed = some.constant.value
+    if not some.constant.has_value or not all(isinstance(one, str | int | float) for one in listed):
         return None
-    if not some.constant.value:
+    if not listed:
         return _constant(value=False)
 
     def run(state: _State) -> Any:
         value = wanted.run(state)
-        return value if isinstance(value, EvaluationError) else functions.contains_element(some.constant.value, value)
+        # the set has each whole double as an integer too, which one that is only near to it is not
+        is_exact = isinstance(value, int) and not isinstance(value, bool)
+        same = (one == value if is_exact and isinstance(one, float) else cel.are_equal(value, one) for one in listed)
+        return value if isinstance(value, EvaluationError) else any(same)
 
     return _Plan(run)
 

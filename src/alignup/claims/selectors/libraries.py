@@ -701,8 +701,8 @@ def message_of(name: str, fields: Mapping[str, Any]) -> Any:
         nanoseconds = fields.get("seconds", 0) * _SECOND + fields.get("nanos", 0)
         return Duration(nanoseconds) if name.endswith("Duration") else cel.moment_at(nanoseconds)
     kind = cel.environment()["messages"][name]["type"]
-    zero: Any = {"bool": False, "bytes": b"", "double": 0.0, "int": 0, "string": "", "uint": Uint()}[kind]
-    value = fields.get("value", zero)
+    zeros = {"bool": False, "bytes": b"", "double": 0.0, "int": 0, "string": "", "uint": Uint(), "map": {}, "list": []}
+    value: Any = next(iter(fields.values()), zeros.get(kind.partition("(")[0]))
     if "32" in name and not (0 if kind == "uint" else -(2**31)) <= value < (2**32 if kind == "uint" else 2**31):
         raise EvaluationError("integer overflow")
     return struct.unpack("f", struct.pack("f", value))[0] if name.endswith("FloatValue") else value
