@@ -21,6 +21,7 @@ from alignup.kubernetes.versions import PodReading
 from alignup.node import Node
 from alignup.text.typed import decode
 from claims_cases import class_of, slice_of, template
+from vectors import vectors
 
 GATE = "DRANodeAllocatableResources"
 GIBI = 2**30
@@ -150,6 +151,16 @@ def test_the_status_of_a_pod_tells_what_its_claims_count_as() -> None:
     made = quiet({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "main"}]}, "status": status})
     assert requests_of(made) == {}
     assert requests_of(made.read_as(PodReading(claims_count=True))) == {"cpu": 1750, "memory": 5 * GIBI}
+
+
+def test_pods_request_what_the_scheduler_and_the_kubelet_count() -> None:
+    """Recorded of `PodRequests` of k8s.io/component-helpers 0.37.2, with the gate on."""
+    compared = 0
+    for case in vectors("claims/requests", own=True):
+        pod = quiet(case["pod"]).read_as(PodReading(claims_count=True))
+        assert requests_of(pod) == case["requests"], case["pod"]
+        compared += bool(pod.constraints.claimed)
+    assert compared > 100
 
 
 def test_other_releases_have_no_such_devices() -> None:
