@@ -130,6 +130,36 @@ def test_a_restart_does_what_was_foretold(seed):
     assert told.get("stays"), told
 
 
+@pytest.mark.parametrize("is_torn", [True, False])
+def test_a_damaged_checkpoint_of_devices_is_passed_over(is_torn):
+    folder = Path(tempfile.mkdtemp(prefix="k", dir="/tmp"))
+    files = server(sockets=2, cores=8, nodes=2, memory=16 << 20)
+    with KubeletRig(folder, files, {"topologyManagerPolicy": "restricted"}, {"nvidia.com/gpu": GPUS}) as rig:
+        for name, *wish in (("with", 2, 1, 2), ("without", 2, 1)):
+            pod = guaranteed(name, wish)
+            pod["metadata"].pop("uid")
+            assert rig.admit(pod)["phase"] == "Running"
+        rig.record()
+        rig.stop()
+        path = rig.state / "device-plugins/kubelet_internal_checkpoint"
+        text = path.read_text()
+        path.write_text(text[:90] if is_torn else text.replace('"Checksum":', '"Checksum":1'))
+        found = foretell(FolderFiles(rig.root), {"config": rig.config_file, "kubelet_version": rig.version})
+        forgotten = {one.pod.name.removesuffix(f"-{NODE_NAME}"): one.forgotten for one in found.outcomes}
+        assert forgotten == {"with": ("nvidia.com/gpu",), "without": ()}
+        assert [one.refusal for one in found.outcomes] == [None, None]
+        (rig.state / "device-plugins/kubelet.sock").unlink(missing_ok=True)
+        rig.restart()
+        assert "Continue after failing to read checkpoint file" in rig.log
+        assert [rig.decided(name)["phase"] for name in ("with", "without")] == ["Running", "Running"]
+        held = [
+            one for pod in rig.ask("list")["pod_resources"] for one in pod.get("containers", ()) if one.get("devices")
+        ]
+        assert held == []
+        assert rig.admit(guaranteed("next", (2, 1, 2)))["phase"] == "Running"
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 SUGGESTIONS = int(os.environ.get("ALIGNUP_RIG_SUGGESTIONS") or 12)
 
 

@@ -26,7 +26,7 @@ def test_admitted_pods_fit_the_schema() -> None:
     told = explain(article(), wish("x", cpu="2", **{GPU: "1"})).to_dict(product=True)
 
     VALIDATOR.validate(json.loads(json.dumps(told)))
-    assert told.keys() == SCHEMA["properties"].keys() - {"claims", "cluster", "kubelet", "was"}
+    assert told.keys() == SCHEMA["properties"].keys() - {"claims", "cluster", "kubelet", "log", "was"}
     assert told["steps"][0].keys() == SCHEMA["$defs"]["step"]["properties"].keys()
 
 
