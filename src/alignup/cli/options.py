@@ -307,10 +307,8 @@ strategy: Final = word(
     *("--strategy", "-s"),
     default="least-numa-nodes",
 )
-koordinator_profile: Final = word(
-    "Filter and score as Koordinator's scheduler: `document` (its design) or `scheduler` (as released).",
-    ("document", "scheduler"),
-)
+_PROFILE: Final = "Filter and score as Koordinator's scheduler: `document` (its design) or `scheduler` (as released)."
+koordinator_profile: Final = word(_PROFILE, ("document", "scheduler"))
 asked_kubeconfig: Final = file(
     "Ask the cluster of this file.  [default: as kubectl, $KUBECONFIG or ~/.kube/config; in a pod its service account]"
 )

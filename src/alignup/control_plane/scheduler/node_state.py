@@ -162,15 +162,14 @@ class ExactMember:
             return True
         pod = bound.pod
         passing = {one.name for one in pod.init_containers if not one.is_sidecar}
-        if pod.readings is None:  # no node gives it more than it asks for
-            most = {
-                (one.name, kind)
-                for one in pod.all_containers
-                for kind, amount in (("cpu", one.exclusive_cpus), *one.memory, *one.devices)
-                if amount and not (one.name in passing and (kind, amount) in one.memory)
-            }
-            if most <= _kinds(held):
-                return True
+        most = {
+            (one.name, kind)
+            for one in pod.all_containers
+            for kind, amount in (("cpu", one.exclusive_cpus), *one.memory, *one.devices)
+            if amount and not (one.name in passing and (kind, amount) in one.memory)
+        }
+        if pod.readings is None and most <= _kinds(held):  # no node gives it more than it asks for
+            return True
         if mine is None or not mine.containers:
             # it was refused here, and would have a place on the empty node
             empty = self.template.copy()
