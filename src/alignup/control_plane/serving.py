@@ -211,8 +211,7 @@ def trace(app: web.Application, service: str, complain: Callable[[str], None]) -
     except ImportError:
         complain("OTEL_* ask for traces, which need the extra tracing: pip install 'alignup[tracing]'")
         return
-    named = {"service.name": os.environ.get("OTEL_SERVICE_NAME", service)}
-    provider = TracerProvider(resource=Resource.create(named))
+    provider = TracerProvider(resource=Resource.create({"service.name": os.environ.get("OTEL_SERVICE_NAME", service)}))
     provider.add_span_processor(export.BatchSpanProcessor(OTLPSpanExporter()))
     trace_with(app, provider)
 

@@ -65,9 +65,8 @@ class ExactMember:
     @property
     def unsettled(self) -> tuple[str, ...]:
         """The uids of pods that are bound, in no report yet, and hold something or were refused."""
-        listed, has_pod = self._listed(), self.node.manager.has_pod
-        waiting = [(uid, one.pod) for uid, one in self.pods.items() if uid not in listed]
-        return tuple([uid for uid, pod in waiting if not has_pod(uid) or pod_holding(self.node, pod).containers])
+        listed, held = self._listed(), {one.uid: bool(one.containers) for one in holdings_of(self.node).pods}
+        return tuple([uid for uid in self.pods if uid not in listed and held.get(uid, True)])
 
     @property
     def is_uncertain(self) -> bool:
