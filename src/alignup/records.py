@@ -195,8 +195,8 @@ class Record(metaclass=_RecordType):
 
 def replace(record: _R, /, **changes: Any) -> _R:
     """Return a record with some of its fields changed, as `dataclasses.replace` does."""
-    changes = dict(zip(record.__match_args__, record.__record_values__(record), strict=False)) | changes
-    return record.__class__(**changes)
+    known: Any = zip(record.__match_args__, record.__class__.__record_values__(record), strict=False)
+    return record.__class__(**dict(known, **changes))
 
 
 def json_of(value: object) -> Any:

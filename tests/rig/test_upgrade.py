@@ -34,7 +34,7 @@ pytestmark = [
     pytest.mark.skipif(HELM is None, reason=f"needs helm, in {BIN} (ALIGNUP_RIG_BIN) or on the path"),
 ]
 
-NODES, PODS, SECONDS, LOAD = 24, 400, 10.0, 0.6
+NODES, PODS, SECONDS, LOAD = 24, 300, 30.0, 0.5
 NAMESPACE, NAME = "alignup", "alignup-extender"
 NEW = {f"{NAME}-2", f"{NAME}-3"}
 LEADER = "alignup.dev/leader"

@@ -395,10 +395,8 @@ strategy: Final = word(
     *("--strategy", "-s"),
     default="least-numa-nodes",
 )
-koordinator_profile: Final = word(
-    "Filter and score as Koordinator's scheduler: `document` (its design) or `scheduler` (as released).",
-    ("document", "scheduler"),
-)
+_PROFILE: Final = "Filter and score as Koordinator's scheduler: `document` (its design) or `scheduler` (as released)."
+koordinator_profile: Final = word(_PROFILE, ("document", "scheduler"))
 asked_kubeconfig: Final = file(
     "Ask this cluster.  [default: like kubectl, $KUBECONFIG or ~/.kube/config; in a pod, its service account]"
 )

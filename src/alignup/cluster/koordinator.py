@@ -21,7 +21,7 @@ from alignup.machine.bits import ids_of, overlapping
 from alignup.records import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from alignup.cluster.cluster import Cluster
     from alignup.node import Node
@@ -54,9 +54,7 @@ class NodeVerdict(Record):
         return "; ".join(self.verdict.status.reasons)
 
 
-def judge_nodes(
-    cluster: Cluster, pod: Pod, profile: str = "document", only: Iterable[str] | None = None
-) -> tuple[NodeVerdict, ...]:
+def judge_nodes(cluster: Cluster, pod: Pod, profile: str = "document", *only: str) -> tuple[NodeVerdict, ...]:
     """Return what the scheduler says of each node, in the cluster's order.
 
     A node whose totals do not suffice is refused before any NUMA node is looked at, as by the scheduler's
@@ -67,7 +65,7 @@ def judge_nodes(
         cluster: the nodes.
         pod: the pod; it is placed nowhere.
         profile: `document` or `scheduler`; see `alignup.koordinator.scheduling`.
-        only: the names of nodes of the cluster; None: all.
+        only: the names of nodes of the cluster; none: all.
 
     Raises:
         InputError: there is no such profile.
@@ -77,7 +75,7 @@ def judge_nodes(
     asked = {name: amount for name, amount in requests.items() if amount}
     shortages = Fit(cluster).shortages(pod)
     found = []
-    for index in range(len(cluster)) if only is None else sorted(map(cluster.index, only)):
+    for index in sorted(map(cluster.index, only or cluster.names)):
         name = cluster.names[index]
         node = cluster.nodes[index] if index < len(cluster.nodes) else None
         numa_ids = node.machine.numa_node_ids if node else range(cluster.rows[index].numa_nodes)

@@ -16,9 +16,9 @@ import os
 import signal
 import ssl
 import time
+from contextlib import suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from importlib import import_module
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -99,10 +99,6 @@ _LOOK_SECONDS: Final = 10.0
 _SOON: Final = 7 * 86400.0
 # Seconds between two complaints about a certificate that ends soon.
 _AGAIN: Final = 86400.0
-_END_OF_CERTIFICATE: Final = "-----END CERTIFICATE-----"
-_LONG_LENGTH: Final = 0x80
-_VERSION: Final = 0xA0
-_UTC_TIME: Final = 0x17
 
 
 class ServedCertificate:
@@ -137,16 +133,10 @@ class ServedCertificate:
     def _choose(self, connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _context: ssl.SSLContext) -> None:
         connection.context = self._current
 
-    def _stamps(self) -> list[tuple[int, int, int] | None]:
-        """Return what changes when a file does; None for one that is not there."""
-        found: list[tuple[int, int, int] | None] = []
-        for path in self._files.values():
-            try:
-                state = Path(path).stat()
-                found.append((state.st_ino, state.st_mtime_ns, state.st_size))
-            except OSError:
-                found.append(None)
-        return found
+    def _stamps(self) -> list[tuple[int, int, int]]:
+        """Return what changes when a file does, of those that are there."""
+        states = [path.stat() for path in map(Path, self._files.values()) if path.exists()]
+        return [(one.st_ino, one.st_mtime_ns, one.st_size) for one in states]
 
     def look(self, now: float) -> None:
         """Read the files again if they have changed, and complain of a certificate that ends soon.
@@ -175,48 +165,28 @@ class ServedCertificate:
         found = {}
         for of in self._files.keys() & {"server", "clients"}:
             try:
-                found[of] = end_of(Path(self._files[of]).read_text("ascii"))
-            except (OSError, ValueError, IndexError):  # being replaced; `look` complains of what stays so
+                found[of] = end_of(Path(self._files[of]))
+            except OSError:  # being replaced; `look` complains of what stays so
                 continue
         return found
 
     async def keep(self) -> None:
         """Look again and again until cancelled."""
         while True:
-            self.look(time.time())
+            with suppress(OSError):  # a file that is replaced right now
+                self.look(time.time())
             await asyncio.sleep(_LOOK_SECONDS)
 
 
-def end_of(text: str) -> float:
+def end_of(path: Path) -> float:
     """Return when the first certificate of a PEM file ends, in seconds since 1970.
 
-    RFC 5280: the validity is the fourth field of what is signed, after version, serial number, algorithm and issuer.
-
     Raises:
-        ValueError: the text has none.
-        IndexError: its bytes end too early.
+        OSError: the file has none.
     """
-    start = text.find("-----BEGIN CERTIFICATE-----")
-    stop = text.find(_END_OF_CERTIFICATE, start)
-    data = ssl.PEM_cert_to_DER_cert(text[start : stop + len(_END_OF_CERTIFICATE)])
-    at, _ = _field(data, 0)
-    at, _ = _field(data, at)
-    for _ in range(4 if data[at] == _VERSION else 3):
-        at = sum(_field(data, at))
-    at, _ = _field(data, at)
-    at = sum(_field(data, at))  # not before
-    begin, length = _field(data, at)
-    form = "%y%m%d%H%M%SZ" if data[at] == _UTC_TIME else "%Y%m%d%H%M%SZ"
-    return datetime.strptime(data[begin : begin + length].decode("ascii"), form).replace(tzinfo=UTC).timestamp()
-
-
-def _field(data: bytes, at: int) -> tuple[int, int]:
-    """Return where the contents of a field of DER begin, and how long they are."""
-    length = data[at + 1]
-    if length < _LONG_LENGTH:
-        return at + 2, length
-    count = length - _LONG_LENGTH
-    return at + 2 + count, int.from_bytes(data[at + 2 : at + 2 + count], "big")
+    # what `SSLSocket.getpeercert` uses: no other decoder comes with Python, and connections come too late
+    found = ssl._ssl._test_decode_cert(path)  # type: ignore[attr-defined]  # noqa: SLF001
+    return float(ssl.cert_time_to_seconds(found["notAfter"]))
 
 
 # What the span of the request that is being answered tells of it: its handler adds that.
@@ -235,34 +205,35 @@ def trace(app: web.Application, service: str, complain: Callable[[str], None]) -
     if exporter != "otlp" or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return
     try:
-        otlp = import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter")
-        resources, sdk = map(import_module, ("opentelemetry.sdk.resources", "opentelemetry.sdk.trace"))
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415  # an extra
+        from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
+        from opentelemetry.sdk.trace import TracerProvider, export  # noqa: PLC0415
     except ImportError:
         complain("OTEL_* ask for traces, which need the extra tracing: pip install 'alignup[tracing]'")
         return
-    named = {"service.name": os.environ.get("OTEL_SERVICE_NAME", service)}
-    provider = sdk.TracerProvider(resource=resources.Resource.create(named))
-    provider.add_span_processor(sdk.export.BatchSpanProcessor(otlp.OTLPSpanExporter()))
+    provider = TracerProvider(resource=Resource.create({"service.name": os.environ.get("OTEL_SERVICE_NAME", service)}))
+    provider.add_span_processor(export.BatchSpanProcessor(OTLPSpanExporter()))
     trace_with(app, provider)
 
 
 def trace_with(app: web.Application, provider: Any) -> None:
     """Make a span of each question, whose parent its headers name, with a `TracerProvider` of OpenTelemetry's SDK."""
-    tracer, kinds = provider.get_tracer("alignup"), import_module("opentelemetry.trace").SpanKind
-    parent_in = import_module("opentelemetry.propagate").extract
+    from opentelemetry.propagate import extract  # noqa: PLC0415  # as above
+    from opentelemetry.trace import SpanKind  # noqa: PLC0415
+
+    tracer = provider.get_tracer("alignup")
 
     @web.middleware
     async def traced(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.method != "POST":
             return await handler(request)
-        about: dict[str, str] = {}
-        ABOUT.set(about)
+        ABOUT.set({})
         path = request.match_info.get_info().get("path", "unknown")
-        with tracer.start_as_current_span(path.strip("/"), parent_in(request.headers), kinds.SERVER) as span:
+        with tracer.start_as_current_span(path.strip("/"), extract(request.headers), SpanKind.SERVER) as span:
             try:
                 return await handler(request)
             finally:
-                span.set_attributes(about)
+                span.set_attributes(ABOUT.get())
 
     async def close(_: web.Application) -> None:
         await asyncio.to_thread(provider.shutdown)  # which sends what is left

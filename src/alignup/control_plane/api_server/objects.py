@@ -57,8 +57,6 @@ class PodSpec(msgspec.Struct, rename="camel", gc=False):
     @property
     def is_particular(self) -> bool:
         """Whether it must be near some pods or away from them, or must have some nodes."""
-        if self.affinity is None and self.topology_spread_constraints is None:
-            return False
         return any(
             isinstance(one, dict) and one.get("requiredDuringSchedulingIgnoredDuringExecution")
             for one in (self.affinity or {}).values()

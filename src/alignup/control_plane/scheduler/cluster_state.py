@@ -495,7 +495,7 @@ class View:
     def refusals(self, pod: Pod, names: Iterable[str]) -> dict[str, str]:
         """Return which of some members the profile refuses, and why."""
         self._settle()
-        told = judge_nodes(self._cluster, pod, self._profile, names) if self._profile else ()
+        told = judge_nodes(self._cluster, pod, self._profile, *names) if self._profile else ()
         return {one.node: f"NUMA: {one.message}" for one in told if not one.admitted}
 
     def affinity(self, pod: Pod, name: str, strategy: str) -> int:

@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from io import BytesIO
 from multiprocessing import get_context
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -30,7 +30,6 @@ from alignup.control_plane.serving import ABOUT
 from alignup.errors import AlignupError, InputError, one_line
 
 _Args = TypeVar("_Args")
-_Answer: TypeAlias = Callable[[_Args], Awaitable[bytes]]
 
 _LOG: Final = logging.getLogger(__name__)
 # Bytes: 10,000 nodes need 3 MiB by name, and 60 MiB where the scheduler sends them whole, without their images.
@@ -71,8 +70,7 @@ class _Counts:
         self.nodes = gauge("alignup_extender_nodes", "Nodes known.", ["known_by"])
         self.pods = gauge("alignup_extender_pods", "Bound pods known.")
         self.waiting = gauge("alignup_extender_waiting_pods", "Pods that no node could take.")
-        told = "When a certificate ends, in seconds since 1970."
-        self.ends = gauge("alignup_extender_certificate_end_seconds", told, ["of"])
+        self.ends = gauge("alignup_extender_certificate_end_seconds", "Its end, in seconds since 1970.", ["of"])
         self.lists = gauge("alignup_extender_lists", "Lists of all objects so far.")
 
 
@@ -156,7 +154,7 @@ class _Handlers:
         self._reader.close()
 
     def handler(
-        self, verb: str, decode: Callable[[bytes], _Args], answer: _Answer[_Args]
+        self, verb: str, decode: Callable[[bytes], _Args], answer: Callable[[_Args], Awaitable[bytes]]
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
         """Return a handler of aiohttp for one verb: the caller is checked, then the question, then what is known."""
         # shown from the start: the first question would be no increase otherwise
@@ -168,9 +166,8 @@ class _Handlers:
                 async with self._bodies.of(request) as body:
                     start = time.perf_counter()
                     args = await self._reader.read(decode, body)
-                    about = ABOUT.get({})
-                    about |= wire.about(args)
-                    text = await self._answered(verb, args, answer, about)
+                    ABOUT.get({}).update(wire.about(args))
+                    text = await self._answered(verb, args, answer)
             except web.HTTPException:
                 errors.inc()
                 raise
@@ -181,7 +178,7 @@ class _Handlers:
 
         return handle
 
-    async def _answered(self, verb: str, args: _Args, answer: _Answer[_Args], about: dict[str, str]) -> bytes:
+    async def _answered(self, verb: str, args: _Args, answer: Callable[[_Args], Awaitable[bytes]]) -> bytes:
         """Return the answer to a question; an error that is said in it is an attribute of its span too.
 
         Raises:
@@ -197,7 +194,7 @@ class _Handlers:
                 kind = web.HTTPBadRequest if isinstance(error, InputError) else web.HTTPServiceUnavailable
                 raise kind(text=str(error)) from error
             self._counts.errors.labels(verb).inc()
-            about |= {"error.type": type(error).__name__, "error.message": str(error)}
+            ABOUT.get({}).update({"error.type": type(error).__name__, "error.message": str(error)})
             return wire.encode_error(str(error))
 
     def _check_caller(self, request: web.Request) -> None:

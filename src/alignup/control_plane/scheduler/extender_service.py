@@ -162,11 +162,9 @@ class Extender:
             if self._leader is not None:
                 tasks.create_task(self._leader.run())
                 tasks.create_task(self._follow_terms(self._leader))
-            nodes, pods, *others = self.followers
-            for follower in (nodes, pods):
-                tasks.create_task(follower.run())
-            await pods.synced.wait()  # so that each node is made once, with the pods that it has
-            for follower in others:
+            for follower in self.followers:
+                if follower is self.followers[2]:  # reports: each node is made once, with the pods that it has
+                    await self.followers[1].synced.wait()
                 tasks.create_task(follower.run())
 
     async def bind(self, binding: Binding) -> str:

@@ -65,9 +65,8 @@ class ExactMember:
     @property
     def unsettled(self) -> tuple[str, ...]:
         """The uids of pods that are bound, in no report yet, and hold something or were refused."""
-        listed, has_pod = self._listed(), self.node.manager.has_pod
-        waiting = [(uid, one.pod) for uid, one in self.pods.items() if uid not in listed]
-        return tuple([uid for uid, pod in waiting if not has_pod(uid) or pod_holding(self.node, pod).containers])
+        listed, held = self._listed(), {one.uid: bool(one.containers) for one in holdings_of(self.node).pods}
+        return tuple([uid for uid in self.pods if uid not in listed and held.get(uid, True)])
 
     @property
     def is_uncertain(self) -> bool:
@@ -162,15 +161,14 @@ class ExactMember:
             return True
         pod = bound.pod
         passing = {one.name for one in pod.init_containers if not one.is_sidecar}
-        if pod.readings is None:  # no node gives it more than it asks for
-            most = {
-                (one.name, kind)
-                for one in pod.all_containers
-                for kind, amount in (("cpu", one.exclusive_cpus), *one.memory, *one.devices)
-                if amount and not (one.name in passing and (kind, amount) in one.memory)
-            }
-            if most <= _kinds(held):
-                return True
+        most = {
+            (one.name, kind)
+            for one in pod.all_containers
+            for kind, amount in (("cpu", one.exclusive_cpus), *one.memory, *one.devices)
+            if amount and not (one.name in passing and (kind, amount) in one.memory)
+        }
+        if pod.readings is None and most <= _kinds(held):  # no node gives it more than it asks for
+            return True
         if mine is None or not mine.containers:
             # it was refused here, and would have a place on the empty node
             empty = self.template.copy()

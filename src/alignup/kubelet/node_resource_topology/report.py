@@ -205,9 +205,8 @@ def restored_node(template: Node, holdings: Holdings, known: Mapping[str, Pod]) 
             known.get(held.uid) or Pod(held.uid, held.name, held.namespace, containers=tuple(map(Container, names)))
         )
     node.manager.restore(pods)
-    for pod, held in zip(pods, holdings.pods, strict=True):
-        if not held.containers:  # as most pods
-            continue
+    # most hold nothing
+    for pod, held in [both for both in zip(pods, holdings.pods, strict=True) if both[1].containers]:
         given = 0  # init containers hand CPUs and devices on to those after them
         handed: set[tuple[str, str]] = set()
         for name, one in _adopt_whole(node, pod, held).items():
