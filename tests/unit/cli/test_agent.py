@@ -70,6 +70,8 @@ def test_commands_use_the_agent_and_the_file_again_after_it(folder):
     assert '"message":"serving' in log
     back = alignup("agent", "--state", state, "--hand-back")
     assert (back.returncode, back.stdout, back.stderr) == (0, f"0 leases are in {state}\n", "")
+    told = alignup("agent", "--state", state, "--hand-back", "--json")
+    assert json.loads(told.stdout) == {"leases": 0, "file": str(state)}
     again = alignup("agent", "--state", state, "--hand-back")
     assert f"no agent kept the leases of {state}; --state names the file" in again.stderr
     assert alignup("ps", "--state", state).stdout == "no leases\n"
@@ -163,6 +165,13 @@ def test_an_operator_repairs_a_damaged_journal(folder):
         lines[bad] = lines[bad].replace(b'"id":"', b'"id":#', 1)
         journal.write_bytes(damaged := b"\n".join(lines))
 
+        told = json.loads(alignup("agent", "--state", state, "--repair", "--json").stdout)
+        assert ([one["name"] for one in told["leases"]], told["repaired"], bool(told["lost"])) == (
+            ["kept"],
+            False,
+            True,
+        )
+        assert alignup("agent", "--state", state, "--json").returncode == 2
         looked = alignup("agent", "--state", state, "--repair")
         assert (
             looked.returncode,

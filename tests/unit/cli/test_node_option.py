@@ -39,7 +39,7 @@ def test_devices_and_release_can_be_given(alignup, tmp_path):
 def test_options_that_do_not_go_together_are_wrong_usage(alignup):
     ended = alignup("admit", "--node", ARCHIVE, "--near-cpus", "x.yaml")
     assert ended.status == 2
-    assert "--near-cpus do not go with it" in ended.err
+    assert "--near-cpus cannot be used with --node" in ended.err
     assert alignup("machine", "--node", ARCHIVE, "--machine", "dgx-h100").status == 2
 
 

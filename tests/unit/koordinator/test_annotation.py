@@ -35,7 +35,9 @@ def test_field_names_are_compared_without_case():
 @pytest.mark.parametrize("meant", ["numaTopologyPolicy", "singleNUMANodeExclusive"])
 @pytest.mark.parametrize("spoil", [lambda name: name[:-1], lambda name: name + "s", lambda name: f"_{name}"])
 def test_misspelt_fields_are_ignored_with_a_warning(meant, spoil):
-    with pytest.warns(AlignupWarning, match=f"the field {spoil(meant)} at .* is unknown and ignored; '{meant}' is"):
+    with pytest.warns(
+        AlignupWarning, match=rf"the field {spoil(meant)} at .* unknown and ignored; did you mean '{meant}'\?"
+    ):
         assert spec(json.dumps({spoil(meant): "Restricted"})) == NumaTopologySpec()
 
 

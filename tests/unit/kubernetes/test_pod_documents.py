@@ -234,7 +234,7 @@ def test_misspelt_keys_of_pods_are_warned_of() -> None:
     with pytest.warns(AlignupWarning) as said:
         read({**maker("Deployment"), "spec": {"template": {"spec": spec, "metdata": {}}}})
     assert [str(one.message) for one in said] == [
-        f"Deployment shop/web: the key spec.template.{key} is unknown and ignored; did you mean {meant!r}"
+        f"Deployment shop/web: the key spec.template.{key} is unknown and ignored; did you mean {meant!r}?"
         for key, meant in (
             ("metdata", "metadata"),
             ("spec.initcontainers", "initContainers"),

@@ -106,7 +106,7 @@ def test_types_of_memory_that_fit_alone_are_blamed_together() -> None:
         "metadata": {"name": "p", "uid": "p"},
         "spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": limits}}]},
     }
-    assert "hugepages-2Mi 2Mi asked, the machine has none" in node.admit(pod).message
+    assert "hugepages-2Mi: 2Mi asked, the machine has none" in node.admit(pod).message
 
 
 def test_memory_of_older_releases_comes_back_in_the_order_of_the_pod() -> None:
