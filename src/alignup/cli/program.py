@@ -56,8 +56,10 @@ NODE_SUBCOMMANDS = {
     "check": "Check a kubelet's state files against each other, the machine and the pods.",
     "restart": "Say what a restart or upgrade of the kubelet does to running pods.",
 }
+# The modules of subcommands that are functions of their names there.
+_IN_CLUSTER = dict.fromkeys(("extender", "fleet", "reconcile", "rebalance"), "cluster")
+HOMES = {"ps": "ps", "release": "ps", "why": "explain", **_IN_CLUSTER}
 # The name of a subcommand, the subcommand, and the words after it.
-HOMES = {"ps": "ps", "release": "ps"} | dict.fromkeys(("extender", "fleet", "reconcile", "rebalance"), "cluster")
 _Resolved: TypeAlias = tuple[str | None, click.Command | None, list[str]]
 
 

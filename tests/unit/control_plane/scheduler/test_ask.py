@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from alignup.cli.why import Question, why
+from alignup.cli.explain import Question, answer_question
 from alignup.control_plane.api_server.api_client import TOPOLOGIES, Api
 from alignup.control_plane.scheduler import ask as asking
 from alignup.control_plane.scheduler.ask import read_cluster, read_pod
@@ -128,7 +128,7 @@ def asked_why(monkeypatch, capsys, question: Question, api: Api) -> tuple[int, d
 
     monkeypatch.setattr(asking.api_client.Api, "connect", connect)
     question.as_json = True
-    status = why(question)
+    status = answer_question(question)
     return status, json.loads(capsys.readouterr().out)
 
 
