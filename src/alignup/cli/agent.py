@@ -46,12 +46,9 @@ class Serving(options.Gathered):
     metrics: str = options.value(
         "Serve metrics for Prometheus; with a port alone, on loopback.", default="", metavar="[ADDRESS:]PORT|PATH"
     )
-    limits: tuple[str, ...] = options.value(
-        "The most that each user except root may hold. WHAT is cpus, memory, leases, waiting or a device resource. "
-        "Repeatable.",
-        "--limit",
-        multiple=True,
-        metavar="WHAT=N",
+    limits: tuple[str, ...] = options.several(
+        "The most that each user except root may hold. WHAT is cpus, memory, leases, waiting or a device resource.",
+        *("WHAT=N", "--limit"),
     )
     no_fsync: bool = options.flag(
         "Do not fsync the journal. Leases then survive the end of the agent, but not a crash of the machine."

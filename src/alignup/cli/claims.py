@@ -39,11 +39,8 @@ def command(
         metavar="1.N",
         shell_complete=options.complete_versions,
     ),
-    gates: tuple[str, ...] = options.value(
-        "A feature gate of the scheduler that differs from the release's default. Repeatable.",
-        "--feature-gate",
-        multiple=True,
-        metavar="NAME=true|false",
+    gates: tuple[str, ...] = options.several(
+        "A feature gate of the scheduler that differs from the release's default.", "NAME=true|false", "--feature-gate"
     ),
     scenarios: str | None = options.file("Answer recorded questions, one a line. Needs --json.", metavar="FILE.jsonl"),
     selectors: str | None = options.file(

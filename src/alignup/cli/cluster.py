@@ -49,10 +49,8 @@ class Serving(options.Gathered):
     )
     strategy: str = options.strategy
     koordinator_profile: str | None = options.koordinator_profile
-    fail: str = options.value(
-        "Accept nodes that publish nothing (open), or refuse them (closed).",
-        type=click.Choice(["open", "closed"]),
-        default="open",
+    fail: str = options.choice(
+        "Accept nodes that publish nothing (open), or refuse them (closed).", ("open", "closed"), default="open"
     )
     require_dra_alignment: bool = options.require_dra_alignment
     tls_cert: str | None = options.file("Serve HTTPS with this certificate.")
@@ -149,10 +147,8 @@ def fleet(
     kubeconfig: str | None = options.kubeconfig,
     nodes: str | None = options.file("Nodes as JSON lines; see `alignup rank`.", *("--nodes", "-n")),
     machine: str | None = options.a_machine("A machine of the catalog, in place of --nodes.", "NAME"),
-    count: int = options.value("Register N nodes of --machine.", default=1, type=click.IntRange(1, 100_000)),
-    labels: tuple[str, ...] = options.value(
-        "A label of all Node objects. Repeatable.", "--label", multiple=True, metavar="KEY=VALUE"
-    ),
+    count: int = options.number("Register N nodes of --machine.", most=100_000, default=1),
+    labels: tuple[str, ...] = options.several("A label of all Node objects.", "KEY=VALUE", "--label"),
     duration: float | None = options.seconds(
         "End pods after this time, unless their annotation alignup.dev/duration gives another."
     ),
@@ -234,20 +230,14 @@ async def serve_fleet(
 def reconcile(
     *,
     kubeconfig: str | None = options.kubeconfig,
-    reasons: tuple[str, ...] = options.value(
-        "The status.reason of pods to delete. Repeatable.",
-        "--reason",
-        multiple=True,
-        default=("TopologyAffinityError",),
-        metavar="REASON",
+    reasons: tuple[str, ...] = options.several(
+        "The status.reason of pods to delete.", "REASON", "--reason", default=("TopologyAffinityError",)
     ),
     backoff: float = options.seconds(
         "The wait before the first pod of a controller is deleted. It doubles each time.", default=10.0
     ),
     longest: float = options.seconds("The longest wait before a pod is deleted.", default=300.0),
-    limit: int = options.value(
-        "Delete at most N pods of one controller an hour.", default=20, type=click.IntRange(min=1)
-    ),
+    limit: int = options.number("Delete at most N pods of one controller an hour.", default=20),
     no_events: bool = options.flag("Write no Events on rejected pods."),
     dry_run: bool = options.flag("Say what would be deleted, and delete nothing."),
     logs: options.Logs = options.all_of(options.Logs),
@@ -282,9 +272,7 @@ def rebalance(
     patience: float = options.seconds("Wait this long for a pod to be bound.", default=120.0),
     continuous: bool = options.flag("With --apply: keep making room until SIGTERM."),
     interval: float = options.seconds("With --continuous: look this often.", default=30.0),
-    per_hour: int = options.value(
-        "With --continuous: evict at most N pods an hour.", default=20, type=click.IntRange(min=1)
-    ),
+    per_hour: int = options.number("With --continuous: evict at most N pods an hour.", default=20),
     as_json: bool = options.json(),
     pods: tuple[str, ...] = options.files("[POD.yaml]..."),
 ) -> int:

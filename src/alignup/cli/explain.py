@@ -51,9 +51,7 @@ def command(
         *("--nodes", "-n"),
     ),
     log: str | None = options.file("Explain the pods that a kubelet has refused by its log: FILE.", "--log"),
-    resizes: bool = options.flag(
-        "Explain resizes in place; the input is that of `alignup admit --resize`.", "--resize"
-    ),
+    resize: bool = options.flag("Explain resizes in place; the input is that of `alignup admit --resize`."),
     view: View = options.all_of(View),
     as_json: bool = options.json("pod"),
     pictures: inputs.Pictures = options.all_of(inputs.Pictures),
@@ -84,7 +82,7 @@ def command(
         given = {"kubeconfig": source.kubeconfig, "node_name": source.node_name}
         return answer_question(Question(pod=chosen, **given, as_json=as_json, product=view.product, tables=view.tables))
     loaded = inputs.load_node(source, version)
-    if resizes:
+    if resize:
         return 0 if explain_resizes(loaded, inputs.asked_resizes(pods, source, loaded), as_json=as_json) else 1
     asked = inputs.asked_pods(pods, source, loaded, chosen=chosen, rejected=True)
     say_what_is_ignored(loaded, [*asked.pods, *(one.pod for one in asked.rejected)], source)
@@ -113,7 +111,7 @@ def command(
 
 def explain_resizes(loaded: inputs.LoadedNode, asked: Sequence[Resize], *, as_json: bool) -> bool:
     """Explain resizes one after the other, each as those before it left the node; return whether all are allocated."""
-    from alignup.explanations.resizing import explain_resize
+    from alignup.explanations.pod_changes import explain_resize
 
     found = []
     for one in asked:

@@ -7,8 +7,6 @@ import sys
 import textwrap
 from typing import TYPE_CHECKING, Any, Final
 
-import click
-
 from alignup.cli import options
 from alignup.cli.terminal import PLAIN_WIDTH, Table, can_write, fits, make_console, mark, print_whole, safe
 from alignup.explanations import words
@@ -49,10 +47,10 @@ class View(options.Gathered):
     """How much of an explanation is shown."""
 
     product: bool = options.product
-    tables: str | None = options.value(
+    tables: str | None = options.choice(
         "Tables below the suggestions: none, only rows that matter (short), or all.  "
         "[default: short on a terminal, else all]",
-        type=click.Choice(("none", "short", "all")),
+        ("none", "short", "all"),
     )
 
 

@@ -145,11 +145,10 @@ class SiteSource(options.Gathered):
     selectors: tuple[str, ...] = options.selectors
     inventory: str | None = options.inventory
     resources: tuple[str, ...] = options.resources
-    pair: tuple[str, ...] = options.value(
+    pair: tuple[str, ...] = options.several(
         "Choose devices of two resources in pairs, nearest in the PCIe tree first. With `:required`, refuse pairs "
-        "that do not share a PCIe root. Repeatable.",
-        multiple=True,
-        metavar="RESOURCE,RESOURCE[:required]",
+        "that do not share a PCIe root.",
+        "RESOURCE,RESOURCE[:required]",
     )
     full_cores: bool = options.flag("Give whole cores only (full-pcpus-only).")
     spread: str | None = options.word("Spread CPUs over cores or NUMA nodes (distribute-cpus-across-...).", _SPREADS)
@@ -278,9 +277,8 @@ class NodeSource(options.Gathered):
         "Obey the policies in a pod's annotation alignup.dev/policies or in its RuntimeClass. Kubelets ignore both."
     )
     reading: str = options.reading
-    replicas: int | None = options.value(
-        "Take N copies of every pod.  [default: as its Deployment, StatefulSet or Job says]",
-        type=click.IntRange(1, 10_000),
+    replicas: int | None = options.number(
+        "Take N copies of every pod.  [default: as its Deployment, StatefulSet or Job says]", most=10_000
     )
     node_name: str | None = options.value(
         "Take the pods of this node and unbound pods. Needed if the pods, or the files of an archive, are from several "

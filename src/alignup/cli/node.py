@@ -161,9 +161,7 @@ def show(
         metavar="SECONDS",
     ),
     pictures: Pictures = options.all_of(Pictures),
-    kubeconfig: str | None = options.file(
-        "Show the node --node-name of this cluster, as it publishes itself.", "--kubeconfig"
-    ),
+    kubeconfig: str | None = options.file("Show the node --node-name of this cluster, as it publishes itself."),
 ) -> None:
     """Show what each NUMA node of a kubelet's node has, which container holds what, and the settings in effect.
 
@@ -246,10 +244,10 @@ def print_holdings(
 def export(
     *,
     source: KubeletSource = options.all_of(KubeletSource),
-    form: str = options.value(
+    form: str = options.choice(
         "A NodeResourceTopology object (JSON), or text for Prometheus.",
+        ("nrt", "prometheus"),
         "--format",
-        type=click.Choice(["nrt", "prometheus"]),
         default="nrt",
     ),
     as_json: bool = options.flag("Print the object on one line.", "--json"),

@@ -25,7 +25,6 @@ Complete: TypeAlias = "Callable[[click.Context, click.Parameter, str], list[Comp
 # Those of `alignup.cluster`, which is not imported for a help text.
 STRATEGIES: Final = ("least-numa-nodes", "least-allocated", "most-allocated", "balanced-allocation", "document")
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
-LOG_FORMATS: Final = ("text", "json")
 POLICIES: Final = ("none", "best-effort", "restricted", "single-numa-node")
 
 # The sections of a help text in order, and the options in each; all others are in "Options".
@@ -141,9 +140,22 @@ def value(text: str, *names: str, **how: Any) -> Any:
         names: of the option, such as `--json`.
         how: what `click.Option` takes.
     """
-    if isinstance(how.get("type"), click.IntRange):
-        how.setdefault("metavar", "N")
     return Declared(click.Option, names, {"help": text, "show_default": bool(how.get("default")), **how})
+
+
+def number(text: str, least: int = 1, most: int | None = None, **how: Any) -> Any:
+    """Declare an option of a whole number."""
+    return value(text, type=click.IntRange(least, most), metavar="N", **how)
+
+
+def several(text: str, metavar: str, *names: str, **how: Any) -> Any:
+    """Declare an option that can be given again and again, as its help says then."""
+    return value(f"{text} Repeatable.", *names, multiple=True, metavar=metavar, **how)
+
+
+def choice(text: str, values: Iterable[str], *names: str, **how: Any) -> Any:
+    """Declare an option of one of some words, and of no other."""
+    return value(text, *names, type=click.Choice(tuple(values)), **how)
 
 
 def flag(text: str, *names: str) -> Any:
@@ -312,18 +324,14 @@ machine: Final = a_machine(
     default="/",
     show_default="this machine",
 )
-devices: Final = value(
-    "Devices, such as nvidia.com/gpu=1, or those of a claim in --resources: resourceclaim/NAME=1. Repeatable.",
-    *("--device", "-d"),
-    multiple=True,
-    metavar="RESOURCE=N",
+devices: Final = several(
+    "Devices, such as nvidia.com/gpu=1, or those of a claim in --resources: resourceclaim/NAME=1.",
+    *("RESOURCE=N", "--device", "-d"),
 )
-selectors: Final = value(
+selectors: Final = several(
     "Treat PCI devices as a resource. SELECTOR is VENDOR:DEVICE, class=CLASS or both: nvidia.com/gpu=10de:*, "
-    "example.com/nic=15b3:*,class=0200. The default class of nvidia.com/gpu is 03 (display controllers). Repeatable.",
-    "--device-resource",
-    multiple=True,
-    metavar="RESOURCE=SELECTOR",
+    "example.com/nic=15b3:*,class=0200. The default class of nvidia.com/gpu is 03 (display controllers).",
+    *("RESOURCE=SELECTOR", "--device-resource"),
 )
 inventory: Final = file(
     'Devices in place of the machine\'s, as YAML or JSON: {"nvidia.com/gpu": [{"id": "gpu0", "numa": 0}]}.', "--devices"
@@ -419,24 +427,18 @@ state: Final = value(
 
 # ---- the output
 
-reading: Final = value(
-    "Decide like released kubelets, or like the design documents where the two differ (docs/documents.md).",
-    type=click.Choice(("kubelet", "documents")),
-    default="kubelet",
+_READING: Final = (
+    "Decide like released kubelets, or like the design documents where the two differ (docs/documents.md)."
 )
+reading: Final = choice(_READING, ("kubelet", "documents"), default="kubelet")
 product: Final = flag("Show how hints were merged: the cross product, up to 200 rows.")
 
 
 class Logs(Gathered):
     """What a program that runs on logs to standard error, and how."""
 
-    log_level: str = word(
-        "Log messages of this level and above; debug logs each pod.",
-        LOG_LEVELS,
-        default="info",
-        type=click.Choice(LOG_LEVELS),
-    )
-    log_format: str = word("Log lines of text or of JSON.", LOG_FORMATS, default="text", type=click.Choice(LOG_FORMATS))
+    log_level: str = choice("Log messages of this level and above; debug logs each pod.", LOG_LEVELS, default="info")
+    log_format: str = choice("Log lines of text or of JSON.", ("text", "json"), default="text")
 
 
 def json(each: str = "") -> Any:

@@ -58,7 +58,7 @@ NODE_SUBCOMMANDS = {
 }
 # The modules of subcommands that are functions of their names there.
 _IN_CLUSTER = dict.fromkeys(("extender", "fleet", "reconcile", "rebalance"), "cluster")
-HOMES = {"ps": "ps", "release": "ps", "why": "explain", **_IN_CLUSTER}
+HOMES = {"ps": "ps", "release": "ps", "simulate": "rank", "why": "explain", **_IN_CLUSTER}
 # The name of a subcommand, the subcommand, and the words after it.
 _Resolved: TypeAlias = tuple[str | None, click.Command | None, list[str]]
 

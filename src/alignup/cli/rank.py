@@ -1,18 +1,20 @@
-"""`alignup rank`: prints the best nodes of a cluster for a pod, and why the others refuse it.
+"""`alignup rank` and `simulate`: say which nodes of a cluster are the best for a pod, and how a trace of pods would do.
 
-With `--koordinator-profile` it prints how Koordinator's scheduler would filter and score the nodes, and with
-`--replicas` how many replicas of the pod they could take.
+`rank` says why the other nodes refuse the pod, too; with `--koordinator-profile` how Koordinator's scheduler would
+filter and score the nodes, and with `--replicas` how many replicas of the pod they could take. `simulate` places a
+trace of pods on a cluster and says how many found a node, and how full it got.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from alignup.cli import options
 from alignup.cli.inputs import read_bytes, read_pods, read_resources
-from alignup.cli.terminal import Table, make_console, nodes_text, print_json, print_whole, safe
+from alignup.cli.terminal import Table, make_console, nodes_text, print_json, print_whole, progress, safe
 from alignup.errors import InputError, one_line, warn
 from alignup.machine.bits import bit_numbers
 from alignup.records import json_fields
@@ -37,8 +39,8 @@ def command(
     nodes: str | None = options.nodes_or_cluster,
     kubeconfig: str | None = options.asked_kubeconfig,
     strategy: str = options.strategy,
-    top: int = options.value("Show the best N nodes.", default=10, type=click.IntRange(min=0)),
-    threads: int = options.value("Use N threads.", default=1, type=click.IntRange(min=1, max=256)),
+    top: int = options.number("Show the best N nodes.", 0, default=10),
+    threads: int = options.number("Use N threads.", most=256, default=1),
     exact: bool = options.flag("Try the admission on each node that totals alone cannot decide (JSON lines only)."),
     koordinator_profile: str | None = options.koordinator_profile,
     version: KubeletVersion | None = options.kubelet_version,
@@ -308,3 +310,132 @@ def replicas_text(replicas: Mapping[str, int], top: int) -> str:
     more = f" and {sum(count for _, count in most[top:])} on others" if len(most) > top else ""
     where = f": {one_line(named)}{more}" if named else ""
     return f"{counted(sum(replicas.values()), 'replica')} would fit, one after the other{where}"
+
+
+# ---- simulate
+
+SHOWN_CAUSES = 10
+
+# Shorter traces are over before a progress bar would be read.
+SHOWN_PROGRESS = 2000
+
+
+@options.subcommand("simulate")
+def simulate(
+    *,
+    nodes: str = options.file(
+        "Nodes: JSON lines (the keys of a scenario and a name), or NodeResourceTopology objects.",
+        *("--nodes", "-n"),
+        required=True,
+    ),
+    pods: str | None = options.file(
+        "The trace as JSON lines: a time with admit (and duration) or remove.", *("--pods", "-p")
+    ),
+    generate: int | None = options.number("Generate N arrivals in place of --pods."),
+    strategy: str | None = options.word(
+        "What makes a node better; see `alignup rank`.  [default: least-numa-nodes; least-allocated with --blind]",
+        options.STRATEGIES,
+        *("--strategy", "-s"),
+    ),
+    blind: bool = options.flag("Let the scheduler see node totals only, like the default scheduler."),
+    seed: int = options.value(
+        "The seed for choosing between equal nodes and for --generate.", default=0, show_default=True
+    ),
+    attempts: int = options.number("Try N nodes before a pod is given up.", default=1),
+    rebalance: float | None = options.seconds(
+        "Let pods wait, evict others to make room at most once in SECONDS of the trace, and compare."
+    ),
+    version: KubeletVersion | None = options.kubelet_version,
+    resources: tuple[str, ...] = options.resources,
+    as_json: bool = options.json(),
+) -> None:
+    """Place a trace of pods on a cluster: a scheduler ranks the nodes, and the chosen node admits or refuses.
+
+        alignup simulate --nodes nodes.jsonl --generate 1000
+        alignup simulate --nodes nodes.jsonl --pods trace.jsonl --blind
+
+    With --blind, the scheduler does not see NUMA nodes; compare how much the nodes then refuse. With --rebalance, pods
+    that find no node wait, and `alignup rebalance` makes room for them. The trace is also played without it, and that
+    result is taken if it is better.
+    """
+    from alignup.cluster.cluster import Cluster
+    from alignup.cluster.simulation import Simulation, read_trace, synthetic_trace
+
+    if (pods is None) == (generate is None):
+        raise click.UsageError("give either --pods or --generate")
+    if rebalance is not None and blind:
+        raise click.UsageError("--rebalance is for a scheduler that sees NUMA nodes, without --blind")
+    cluster = load_cluster(nodes, version, can_admit=True, resources=resources)
+    events = synthetic_trace(cluster, generate or 0, seed) if pods is None else read_trace(read_bytes(pods), pods)
+    if not events:
+        raise InputError(f"there is no event in {pods}")
+    scheduler = partial(Simulation, strategy=strategy, blind=blind, seed=seed, attempts=attempts)
+
+    def play(simulation: Simulation) -> dict[str, Any]:
+        with progress("simulating", len(events) if len(events) >= SHOWN_PROGRESS else None) as advance:
+            for _ in simulation.steps(events):
+                advance(1)
+        return simulation.report.to_dict()
+
+    without = None
+    if rebalance is not None:
+        copies = [node.copy() for node in cluster.nodes]
+        without = play(scheduler(Cluster.from_nodes(dict(zip(cluster.names, copies, strict=True))), waits=True))
+    simulation = scheduler(cluster, rebalance=rebalance)
+    report = {"nodes": len(cluster), "strategy": simulation.strategy, "blind": blind, "seed": seed, **play(simulation)}
+    if without is not None and merit(report) < merit(without):
+        report = {**report, **without, "rebalance": rebalance, "discarded": {name: report[name] for name in without}}
+    elif without is not None:
+        report |= {"rebalance": rebalance, "without": without}
+    if as_json:
+        print_json(report)
+    else:
+        show_simulated(report)
+
+
+def merit(report: dict[str, Any]) -> tuple[int, float]:
+    """Return how good a report is, the higher the better: how many pods were placed, and how little they waited."""
+    return report["placed"], -report["waiting"]["mean"]
+
+
+def show_simulated(report: dict[str, Any]) -> None:
+    """Print what a person reads at a glance."""
+    console = make_console()
+    sight = "node totals only" if report["blind"] else "NUMA nodes"
+    console.print(f"{counted(report['nodes'], 'node')}, {report['strategy']}, a scheduler that sees {sight}")
+    arrivals = max(1, report["arrivals"])
+    for key, words in (
+        ("placed", "placed"),
+        ("noRoom", "found no node with enough in total"),
+        ("noAlignment", "found nodes with enough in total, none that could align them"),
+        ("refused", "refused by the node that was chosen"),
+        ("misaligned", "placed with devices of claims that are not near their CPUs and memory"),
+    ):
+        if key in report:
+            console.print(f"{report[key]:8} of {report['arrivals']} pods ({report[key] / arrivals:6.1%}) {words}")
+    for reason, count in report["refusals"].items():
+        console.print(f"{count:8} {'refusal' if count == 1 else 'refusals'}: {reason}")
+    for one in report["causes"][:SHOWN_CAUSES]:
+        times = "time" if one["count"] == 1 else "times"
+        console.print(f"{one['count']:8} {times} a node refused, {safe(one['reason'])}: {safe(one['cause'])}")
+    if len(report["causes"]) > SHOWN_CAUSES:
+        console.print(f"         and {len(report['causes']) - SHOWN_CAUSES} other causes; --json has all of them")
+    numbers = ("used on average", "at most", "stranded of what was free")
+    columns = (report["utilisation"], report["peak"], report["stranded"])
+    rows = ((name, *(number_in(column[name]) for column in columns)) for name in report["utilisation"])
+    print_whole(console, Table("resource", *numbers, numbers=numbers, rows=rows))
+    if "discarded" in report:
+        console.print("rebalancing would make it worse, so it was not done:")
+    if "rebalance" in report:
+        headings = ("placed", "still wait", "waited on average", "at most", "evictions", "CPUs in use", "stranded")
+        forms = {"pods": "d", "mean": ".1f", "longest": ".0f", "evictions": "d"}
+        rows = (
+            (
+                words,
+                str(found["placed"]),
+                *(number_in(found["waiting"][key], form) for key, form in forms.items()),
+                *(number_in(found[key].get("cpu")) for key in ("utilisation", "stranded")),
+            )
+            for words, found in (("without", report.get("without", report)), ("with", report.get("discarded", report)))
+        )
+        print_whole(console, Table("rebalancing (s)", *headings, numbers=headings, rows=rows))

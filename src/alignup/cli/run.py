@@ -62,7 +62,7 @@ class RunCommand(options.HelpWithSections):
 )
 def command(
     *,
-    cpus: int = options.value("Whole CPUs; with --part: CPUs of each part.", default=0, type=click.IntRange(min=0)),
+    cpus: int = options.number("Whole CPUs; with --part: CPUs of each part.", 0, default=0),
     memory: str = options.value("Memory, such as 8Gi.", default="0", show_default=False, metavar="SIZE"),
     devices: tuple[str, ...] = options.devices,
     policy: str = options.word(
@@ -88,9 +88,8 @@ def command(
     no_mounts: bool = options.flag(
         "Leave the mounts and device files that device plugins ask for to the command, such as a container engine."
     ),
-    json_fd: int | None = options.value(
-        "Write the lease to file descriptor N as one line of JSON, like `alignup ps --json`.",
-        type=click.IntRange(min=0),
+    json_fd: int | None = options.number(
+        "Write the lease to file descriptor N as one line of JSON, like `alignup ps --json`.", 0
     ),
     words: tuple[str, ...] = options.argument("-- COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED),
 ) -> int:

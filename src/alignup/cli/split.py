@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 def command(
     *,
     parts: int = options.argument("N", type=click.IntRange(min=1)),
-    cpus_per_part: int = options.value(
-        "CPUs of each part.  [default: as many as there are]", default=0, type=click.IntRange(min=0)
-    ),
+    cpus_per_part: int = options.number("CPUs of each part.  [default: as many as there are]", 0, default=0),
     devices: tuple[str, ...] = options.devices,
     site: SiteSource = options.all_of(SiteSource),
     as_json: bool = options.json("part"),

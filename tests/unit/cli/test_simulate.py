@@ -8,7 +8,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from alignup.cli import simulate
+from alignup.cli import rank
 from alignup.cli.program import program
 from alignup.cli.terminal import progress
 from alignup.errors import InputError
@@ -88,7 +88,7 @@ def test_long_simulations_show_progress_on_a_terminal_only(monkeypatch):
     """A pipe sees nothing of it, and neither does a short one."""
     told = io.StringIO()
     monkeypatch.setattr("sys.stderr", told)
-    for terminal, total in ((False, simulate.SHOWN_PROGRESS), (True, None)):
+    for terminal, total in ((False, rank.SHOWN_PROGRESS), (True, None)):
         monkeypatch.setattr(told, "isatty", lambda terminal=terminal: terminal)
         with progress("simulating", total) as advance:
             advance(1)

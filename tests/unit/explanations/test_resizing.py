@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from alignup.explanations.resizing import explain_resize
+from alignup.explanations.pod_changes import explain_resize
 from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.kubernetes.manifest import resized_pod, resources_of
 from alignup.node import Node
