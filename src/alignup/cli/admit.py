@@ -14,6 +14,7 @@ from alignup.cli.failures import complain
 from alignup.cli.inputs import LoadedNode, NodeSource, asked_pods, asked_resizes, load_node
 from alignup.cli.terminal import Table, make_console, mark, print_json, print_whole, runs, safe
 from alignup.errors import ConfigError
+from alignup.records import json_fields
 from alignup.text.counting import counted, short_bytes
 from alignup.text.known_keys import unknown_keys
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from alignup.topology_manager.admission import Admission
 
     Answer = tuple[Pod, Admission, Hints | None, ClaimsOutcome | None]
+    Tried = tuple[Pod, Admission, *tuple[object, ...]]
 
 
 @options.subcommand("admit", "0 if every pod is admitted; 1 if one is refused")
@@ -230,13 +232,9 @@ def answer_dict(node: Node, pod: Pod, admission: Admission, hints: Hints | None 
     from alignup.replay.scenario import admission_dict, with_hints_of
     from alignup.topology_manager.refusal_message import refusal_dict
 
-    answer = {
-        "pod": pod.name,
-        "namespace": pod.namespace,
-        "uid": pod.uid,
-        "qosClass": str(pod.read_as(node.config.profile.pods).qos),
-        **admission_dict(node, pod, admission),
-    }
+    answer = {"pod": pod.name, **json_fields(pod, "namespace", "uid")}
+    answer["qosClass"] = str(pod.read_as(node.config.profile.pods).qos)
+    answer |= admission_dict(node, pod, admission)
     if admission.refusal is not None:
         answer["explanation"] = refusal_dict(admission.refusal, node.machine.numa_node_ids)
     return with_hints_of(answer, hints or {}, node.machine.numa_node_ids)
@@ -247,11 +245,8 @@ def show(node: Node, title: str, answers: Sequence[Answer], there: Sequence[Pod]
     console = make_console()
     console.print(safe(title))
     if there:
-        rows = (
-            (f"{pod.namespaced_name}/{name}", *held)
-            for pod in there
-            for name, _, _, *held in container_rows(node, node.admission(pod))
-        )
+        cells = ((pod, row) for pod in there for row in container_rows(node, node.admission(pod)))
+        rows = ((f"{pod.namespaced_name}/{name}", *held) for pod, (name, _, _, *held) in cells)
         print_whole(console, Table("on the node already", "CPUs", "memory", "devices", rows=rows), below=True)
     for same in runs(answers, same_refusal):
         pod, admission, hints, outcome = same[0]
@@ -294,16 +289,12 @@ def show_pod(console: Console, node: Node, pod: Pod, admission: Admission) -> No
         console.print(f"  {safe(line)}")
 
 
-def same_refusal(
-    one: tuple[Pod, Admission, *tuple[object, ...]], other: tuple[Pod, Admission, *tuple[object, ...]]
-) -> bool:
+def same_refusal(one: Tried, other: Tried) -> bool:
     """Return whether two pods that differ in their names only are refused for the same words."""
     (pod, first, *_), (other_pod, second, *_) = one, other
-    return (
-        not (first or second)
-        and (first.reason, first.message) == (second.reason, second.message)
-        and pod.renamed(name=other_pod.name, uid=other_pod.uid) == other_pod
-    )
+    if first or second or (first.reason, first.message) != (second.reason, second.message):
+        return False
+    return pod.renamed(name=other_pod.name, uid=other_pod.uid) == other_pod
 
 
 def sharing_lines(node: Node, pod: Pod) -> Iterator[str]:
@@ -333,11 +324,8 @@ def hints_of(node: Node, pod: Pod) -> Hints:
     """Return what the providers would offer to the pod now, as far as they would be asked."""
     from alignup.explanations.trial import tried
 
-    return {
-        None if asked.container is None else asked.container.name: asked.hints
-        for asked in tried(node, pod).questions
-        if asked.hints
-    }
+    asked = [one for one in tried(node, pod).questions if one.hints]
+    return {None if one.container is None else one.container.name: one.hints for one in asked}
 
 
 def show_hints(console: Console, hints: Hints, numa_node_ids: Sequence[int]) -> None:

@@ -76,19 +76,12 @@ class Serving(options.Gathered):
         path = (self.socket or default_socket()).absolute()
         if self.cgroup is not None:
             check_text(self.cgroup, "--cgroup")
+        plugins = None if self.no_device_plugins else self.device_plugins or path.parent / "device-plugins"
         return AgentOptions(
-            path,
-            self.group,
-            limits_of(self.limits),
-            None if self.no_device_plugins else self.device_plugins or path.parent / "device-plugins",
-            self.podresources,
-            self.metrics,
-            durable=not self.no_fsync,
-            version=version,
-            cgroups=not self.no_cgroups,
-            cgroup=self.cgroup and self.cgroup.absolute(),
+            path, self.group, limits_of(self.limits), plugins, self.podresources, self.metrics, version=version,
+            cgroups=not self.no_cgroups, cgroup=self.cgroup and self.cgroup.absolute(), durable=not self.no_fsync,
             replaces_own_files=path == SYSTEM_SOCKET,
-        )
+        )  # fmt: skip
 
 
 @options.subcommand("agent", "0 ended as told to; 1 the disk failed")
@@ -228,12 +221,9 @@ class JSONFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of a record."""
-        line: dict[str, object] = {
-            "time": f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03}Z",
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
+        moment = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03}Z"
+        line: dict[str, object] = {"time": moment, "level": record.levelname.lower()}
+        line |= {"logger": record.name, "message": record.getMessage()}
         line.update({name: getattr(record, name) for name in _EXTRAS if hasattr(record, name)})
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)

@@ -87,10 +87,9 @@ def command(
         results = results_of(problem, node.name, solve(problem))
         devices = {one.id: one.device for one in problem.devices}
         users = [len(one.containers) for pod in asked.pods for one in pod.constraints.claims] or [0] * len(claims)
-        counts = [
-            node_resources(claim, devices, count) if question.gates.node_resources else {}
-            for claim, count in zip(results or (), users, strict=False)
-        ]
+        given = zip(results or (), users, strict=False)
+        counts_too = question.gates.node_resources
+        counts = [node_resources(claim, devices, count) if counts_too else {} for claim, count in given]
         told, said = _refused(question) if results is None else _allocated(results, devices, addresses, counts)
     except AllocationError as error:
         where = {"node": "on this node", "timeout": "here", "notUnderstood": "here"}.get(error.kind, "on any node")
@@ -98,8 +97,7 @@ def command(
         said = [f"no devices {where}: {error}"]
     if as_json:
         click.echo(json.dumps({"node": node.name, "result": None, **told}))
-        return 1 if results is None else 0
-    for line in said:
+    for line in () if as_json else said:
         click.echo(one_line(line if line.startswith(" ") else f"{node.name}: {line}"))
     return 1 if results is None else 0
 

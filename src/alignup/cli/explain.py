@@ -247,11 +247,8 @@ class OtherNodes:
 
         answer = self._cluster.evaluate(pod)
         ranking = rank(self._cluster, pod, answer, self._fit)
-        return {
-            "nodes": len(self._cluster),
-            "admitting": len(ranking.order),
-            "best": placements(self._cluster, answer, ranking, MOST_NODES),
-        }
+        best = placements(self._cluster, answer, ranking, MOST_NODES)
+        return {"nodes": len(self._cluster), "admitting": len(ranking.order), "best": best}
 
 
 def taking_words(taking: dict[str, Any]) -> str:
@@ -268,7 +265,6 @@ def taking_words(taking: dict[str, Any]) -> str:
 
 # ---- of a cluster
 
-TOP: Final = 10
 NOT_KNOWN: Final = (
     "From what nodes publish. Not looked at: taints, affinity, spread constraints, volumes, and what other plugins of "
     "the scheduler refuse."
@@ -366,14 +362,14 @@ def rank_and_explain(question: Question, manifest: dict[str, Any], found: PodDoc
     plan = None
     if example is not None and len(asked.by_amounts) < len(asked.nodes):
         plan = plan_room(cluster, [pod], standings=asked.rules.standings, budgets=asked.rules.budgets)
-    best = placements(cluster, answer, ranking, TOP)
+    best = placements(cluster, answer, ranking, MOST_NODES)
     told = answer_dict(cluster, pod, ranking, best, {"strategy": "least-numa-nodes"})
     if question.as_json:
         told |= {"phase": found.phase, "unknown": list(asked.unknown), "byAmounts": sorted(asked.by_amounts)}
         told |= {"example": {"node": example, **explanation.to_dict()}} if explanation is not None else {}
         print_json(told | ({"room": plan.to_dict()} if plan is not None else {}))
     else:
-        show(told, TOP)
+        show(told, MOST_NODES)
         if explanation is not None:
             show_note(f"On node {example}:")
             show_explanation(explanation, view=question)

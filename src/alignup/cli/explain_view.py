@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from alignup.explanations.product import Product
     from alignup.kubernetes.pod_documents import PodDocument
 
+    # By what NUMA nodes have of the resources how these nodes are called.
+    Columns = dict[tuple[PlacePart | None, ...], str]
 
 # Of a machine with more NUMA nodes the help stands before the picture.
 MOST_NODES_BEFORE_HELP: Final = 4
@@ -93,10 +95,8 @@ def show_log(console: Console, log: Mapping[str, Any]) -> None:
     if log["message"]:
         show_prose(console, f"the kubelet's words: {log['message']}")
     if log["agrees"] is not None:
-        best, merged = (
-            f"{words.nodes_in_short(one['numaNodes'])}{'' if one['preferred'] else ' (not preferred)'}"
-            for one in (log["best"], log["merged"])
-        )
+        hints = (log["best"], log["merged"])
+        best, merged = (words.hint_in_words(one["numaNodes"], preferred=one["preferred"]) for one in hints)
         show_prose(console, f"the log's best hint: {best}; its hints merge into {'it' if log['agrees'] else merged}")
     show_prose(console, f"the log does not tell {'; '.join(log['unknown'])}")
 
@@ -203,9 +203,7 @@ def show_product(console: Console, product: Product) -> None:
     """
     rows = []
     for row in product.rows:
-        cells = [
-            f"{words.nodes_in_short(one.numa_nodes)}{'' if one.preferred else ' (not preferred)'}" for one in row.hints
-        ]
+        cells = [words.hint_in_words(one.numa_nodes, preferred=one.preferred) for one in row.hints]
         merged = "nothing" if row.merged == () else words.nodes_in_short(row.merged)
         is_written = row.considered or all(one.numa_nodes is None or len(one.numa_nodes) == 1 for one in row.hints)
         told = [(row.preferred, row.considered), (all(one.preferred for one in row.hints), is_written)]
@@ -265,7 +263,7 @@ def show_nodes(console: Console, explanation: Explanation) -> None:
         console.print(f"{counted(len(columns) - count, 'more column')} of NUMA nodes, where less is free")
 
 
-def _columns(resources: Sequence[ResourcePart]) -> dict[tuple[PlacePart | None, ...], str]:
+def _columns(resources: Sequence[ResourcePart]) -> Columns:
     """Return by what NUMA nodes have of the resources how these nodes are called.
 
     Of many nodes, those that have the same share a column. Devices near several nodes, or near none, have their own.
@@ -284,23 +282,12 @@ def _columns(resources: Sequence[ResourcePart]) -> dict[tuple[PlacePart | None, 
 
 
 def _table(
-    explanation: Explanation,
-    resources: Sequence[ResourcePart],
-    columns: dict[tuple[PlacePart | None, ...], str],
-    *,
-    has_bars: bool,
-    has_holders: bool,
+    explanation: Explanation, resources: Sequence[ResourcePart], columns: Columns, *, has_bars: bool, has_holders: bool
 ) -> Table:
     """Return the picture as a table, where it can be read without colours too."""
     legend = f"{USED} used {FREE} free" if has_bars else "free"
-    table = Table(
-        legend,
-        "asked",
-        *columns.values(),
-        *(["held by"] if has_holders else []),
-        numbers=("asked",),
-        whole=tuple(columns.values()),
-    )
+    nodes, held = columns.values(), ["held by"] if has_holders else []
+    table = Table(legend, "asked", *nodes, *held, numbers=("asked",), whole=tuple(nodes))
     for row, one in enumerate(resources):
         in_words = words.amounts_in_words(one)
         name = f"[bold]{safe(one.resource)}[/]" if one.resource in explanation.blamed else safe(one.resource)

@@ -190,38 +190,26 @@ class SiteSource(options.Gathered):
         if self.spread not in {None, *_SPREADS}:
             raise InputError.at("--spread", f"one of {', '.join(_SPREADS)}", self.spread)
         read_pairs(self.pair, "--pair")
+        cpu_options = CpuOptions(
+            full_pcpus_only=self.full_cores, prefer_align_cpus_by_uncorecache=self.same_l3,
+            distribute_cpus_across_numa=self.spread == "numa", distribute_cpus_across_cores=self.spread == "cores",
+            align_by_socket=self.same_socket,
+        )  # fmt: skip
         return load_site(
-            self.machine,
-            resources=resources,
-            selectors=self.selectors,
+            self.machine, resources=resources, selectors=self.selectors, pair=self.pair, cpu_options=cpu_options,
             devices=read_mapping(self.inventory) if self.inventory else None,
-            pair=self.pair,
             claims=read_resources(self.resources) if self.resources else None,
-            cpu_options=CpuOptions(
-                full_pcpus_only=self.full_cores,
-                distribute_cpus_across_numa=self.spread == "numa",
-                distribute_cpus_across_cores=self.spread == "cores",
-                prefer_align_cpus_by_uncorecache=self.same_l3,
-                align_by_socket=self.same_socket,
-            ),
-            layout=self.layout or "",
-            idle_siblings=self.idle_siblings,
-            memory_rule=MemoryRule.parse(self.memory_from, self.memory_kind),
-            as_kubelet=self.as_kubelet,
-            isolated=self.isolated,
-            reserve=CPUSet.parse(self.reserve, "--reserve"),
-            **{"tell": complain, **how},
-        )
+            layout=self.layout or "", idle_siblings=self.idle_siblings, as_kubelet=self.as_kubelet,
+            memory_rule=MemoryRule.parse(self.memory_from, self.memory_kind), isolated=self.isolated,
+            reserve=CPUSet.parse(self.reserve, "--reserve"), **{"tell": complain, **how},
+        )  # fmt: skip
 
     @property
     def told(self) -> str:
         """The options that say something about the machine, its devices or rules, which an agent is told itself."""
         unset = type(self)()
-        return ", ".join(
-            option.words(name)[0]
-            for name, option in self.declared().items()
-            if getattr(self, name) not in {None, False, getattr(unset, name)}
-        )
+        told = (name for name in self.declared() if getattr(self, name) not in {None, False, getattr(unset, name)})
+        return ", ".join(self.declared()[name].words(name)[0] for name in told)
 
 
 class KubeletSource(options.Gathered):
@@ -357,22 +345,16 @@ def load_described_node(source: NodeSource, version: KubeletVersion | None = Non
     from alignup.node.restart import check_start
     from alignup.text.documents import TEXT_LIMIT
 
+    inventory, config, release = source.inventory, source.config, version or NEWEST
     loaded = load_with_devices(
-        source.machine,
-        devices=read_mapping(source.inventory) if source.inventory else None,
-        where=source.inventory or "devices",
-        selectors=source.selectors,
-        near_cpus=source.near_cpus,
-        node_name=source.node_name,
-    )
-    config, release = source.config, version or NEWEST
-    kubelet = (
-        load_config(
-            read_bytes(config, TEXT_LIMIT), config, version=release, lenient=source.lenient, reading=source.reading
-        )
-        if config
-        else KubeletConfig.from_dict(loaded.kubelet, version=release, reading=source.reading)
-    )
+        source.machine, devices=read_mapping(inventory) if inventory else None, where=inventory or "devices",
+        selectors=source.selectors, near_cpus=source.near_cpus, node_name=source.node_name,
+    )  # fmt: skip
+    if config:
+        data, lenient = read_bytes(config, TEXT_LIMIT), source.lenient
+        kubelet = load_config(data, config, version=release, lenient=lenient, reading=source.reading)
+    else:
+        kubelet = KubeletConfig.from_dict(loaded.kubelet, version=release, reading=source.reading)
     if config and not source.lenient:
         with errors_in(config):
             check_start(loaded.machine, kubelet)
@@ -427,12 +409,9 @@ def asked_pods(
     others = [one for one in kept if one.pod.uid not in known and not one.was_rejected]
     places = [place for place, one in enumerate(others) if one.pod.uid in wanted]
     before = others[: places[-1]] if places else others
-    asked = AskedPods(
-        tuple(expanded((others[place] for place in places), source.replicas)),
-        there,
-        tuple(ended),
-        before=tuple(expanded(one for one in before if one.pod.uid not in wanted)),
-    )
+    pods = tuple(expanded((others[place] for place in places), source.replicas))
+    first = tuple(expanded(one for one in before if one.pod.uid not in wanted))
+    asked = AskedPods(pods, there, tuple(ended), first)
     if not (asked.pods or asked.there or asked.rejected):
         raise InputError("no pod is left" if found else f"no pod of {source.kubelet_node} was rejected")
     return asked

@@ -69,12 +69,9 @@ def command(
     if nvidia and (root is not None or source != HERE):
         raise InputError.at("--nvidia", "this machine, the only one whose driver can be asked", source)
     tree = machine if root is None else read_sysfs(root)
+    known = tree if kubelet_node is None else machine_with_kubelet(kubelet_node, node_name)
     loaded = load_with_devices(
-        tree if kubelet_node is None else machine_with_kubelet(kubelet_node, node_name),
-        selectors=selectors,
-        nvidia="always" if nvidia else "never",
-        near_cpus=near_cpus,
-        node_name=node_name,
+        known, selectors=selectors, nvidia="always" if nvidia else "never", near_cpus=near_cpus, node_name=node_name
     )
     title = "this machine" if source == HERE else source
     if snapshot is not None:
@@ -103,11 +100,8 @@ def machine_with_kubelet(root: str, node_name: str | None) -> LoadedMachine:
     from alignup.machine.device_inventory import LoadedMachine
 
     found = read_kubelet(root, node_name=node_name)
-    return LoadedMachine(
-        found.node.machine,
-        {resource: pool.reported for resource, pool in found.node.pools.items()},
-        kubelet=found.records.configuration.fields,
-    )
+    devices = {resource: pool.reported for resource, pool in found.node.pools.items()}
+    return LoadedMachine(found.node.machine, devices, kubelet=found.records.configuration.fields)
 
 
 def pack(source: str, target: str) -> None:
@@ -168,15 +162,11 @@ def nodes_table(machine: Machine) -> Table:
         node = nodes[0]
         each = " each" if len(nodes) > 1 and node.memory else ""
         cpus = CPUSet(cpu for core in node.cores for cpu in core.cpus)
-        table.add_row(
-            f"[bold]{CPUSet(node.id for node in nodes)}[/]",
-            str(CPUSet({core.socket for core in node.cores})) or "-",
-            str(len(node.cores) or "-"),
-            str(len(cpus) or "-"),
-            listed(cpus) or "-",
-            short_bytes(node.memory) + each if node.memory else "-",
-            "\n".join(f"{pages.count} x {pages.size}" for pages in node.hugepages if pages.count) or "-",
-        )
+        name, sockets = CPUSet(one.id for one in nodes), CPUSet({core.socket for core in node.cores})
+        cells = (str(sockets), str(len(node.cores) or ""), str(len(cpus) or ""), listed(cpus))
+        memory = short_bytes(node.memory) + each if node.memory else ""
+        pages = "\n".join(f"{one.count} x {one.size}" for one in node.hugepages if one.count)
+        table.add_row(f"[bold]{name}[/]", *(cell or "-" for cell in (*cells, memory, pages)))
     return table
 
 
@@ -195,16 +185,11 @@ def pci_table(machine: Machine) -> Table:
             near = -1 if device.numa_node is None else device.numa_node
             key = (kinds.index(kind), f"{device.vendor}:{device.device}", near, device.vendor)
             groups.setdefault(key, []).append(device.address)
-    rows = (
-        (
-            kinds[kind_number],
-            "-" if vendor == UNKNOWN_VENDOR else f"{vendor_of(vendor)} {model}".strip(),
-            nodes_text(None if near < 0 else (near,)),
-            str(len(addresses)),
-            " ".join(addresses),
-        )
-        for (kind_number, model, near, vendor), addresses in sorted(groups.items())
-    )
+    rows = []
+    for (number, model, near, vendor), found in sorted(groups.items()):
+        name = "-" if vendor == UNKNOWN_VENDOR else f"{vendor_of(vendor)} {model}".strip()
+        where = nodes_text(None if near < 0 else (near,))
+        rows.append((kinds[number], name, where, str(len(found)), " ".join(found)))
     return Table("PCI device", "model", "NUMA node", "count", "addresses", numbers=("count",), rows=rows)
 
 
@@ -251,30 +236,23 @@ def show_distances(title: str, loaded: LoadedMachine, *, as_json: bool) -> None:
     tree, chosen = PciTree(machine), {device.pci or device.id for own in loaded.devices.values() for device in own}
     devices = [one for one in machine.pci_devices if one.address in chosen or one.class_.startswith(("03", "12", "02"))]
     cpus = {node: CPUSet.from_int(bits) for node, bits in zip(machine.numa_node_ids, machine.node_cpus, strict=True)}
-    told: list[dict[str, Any]] = [
-        {
-            "address": one.address,
-            "kind": kind_of(one),
-            "numaNode": one.numa_node,
-            "cpus": str(cpus[one.numa_node]) if one.numa_node in cpus else None,
-            "distances": [DISTANCES[tree.distance(one.address, other.address)] for other in devices],
-        }
-        for one in devices
-    ]
+    told: list[dict[str, Any]] = []
+    for one in devices:
+        node = one.numa_node
+        own = str(cpus[node]) if node in cpus else None
+        far = [DISTANCES[tree.distance(one.address, other.address)] for other in devices]
+        told.append({"address": one.address, "kind": kind_of(one), "numaNode": node, "cpus": own, "distances": far})
     if as_json:
         print_json({"devices": told})
     if not tree.is_known:
         complain(f"no PCIe tree is {'published for' if title in catalog_entries() else 'known of'} {title}")
     if as_json or not told:
         return
-    cells = (
-        (
-            *(str(number), *one["distances"], one["address"], one["kind"] or "-", one["cpus"] or "-"),
-            nodes_text(None if one["numaNode"] is None else [one["numaNode"]]),
-        )
-        for number, one in enumerate(told)
-    )
-    table = Table("", *map(str, range(len(devices))), "device", "kind", "CPUs", "NUMA node", rows=cells)
+    rows = []
+    for number, row in enumerate(told):
+        near = nodes_text(None if row["numaNode"] is None else [row["numaNode"]])
+        rows.append((str(number), *row["distances"], row["address"], row["kind"] or "-", row["cpus"] or "-", near))
+    table = Table("", *map(str, range(len(devices))), "device", "kind", "CPUs", "NUMA node", rows=rows)
     print_whole(make_console(), table)
     click.echo(LEGEND)
 
@@ -331,11 +309,8 @@ def runs_of_alike(rows: Sequence[Sequence[int]]) -> Iterator[list[int]]:
 def _alike(rows: Sequence[Sequence[int]], one: int, other: int) -> bool:
     if rows[one][one] != rows[other][other] or rows[one][other] != rows[other][one]:
         return False
-    return all(
-        rows[one][third] == rows[other][third] and rows[third][one] == rows[third][other]
-        for third in range(len(rows))
-        if third not in {one, other}
-    )
+    others = (third for third in range(len(rows)) if third not in {one, other})
+    return all(rows[one][third] == rows[other][third] and rows[third][one] == rows[third][other] for third in others)
 
 
 def notes(loaded: LoadedMachine) -> Iterator[str]:

@@ -212,15 +212,10 @@ def print_holdings(
         return
     console = make_console()
     console.print(safe(title))
-    rows = (
-        (
-            one.resource,
-            nodes_text(place.numa_nodes) if place.numa_nodes else "-",
-            *(amount_text(one.resource, amount) for amount in (place.allocatable, place.held, place.free)),
-        )
-        for one in holdings.resources
-        for place in one.places
-    )
+    rows = []
+    for name, place in ((one.resource, place) for one in holdings.resources for place in one.places):
+        amounts = (amount_text(name, amount) for amount in (place.allocatable, place.held, place.free))
+        rows.append((name, nodes_text(place.numa_nodes) or "-", *amounts))
     print_whole(console, Table("resource", "NUMA nodes", "allocatable", "held", "free", rows=rows), below=True)
     holders = [(one.pod, one.container, *one.cells()) for one in holdings.containers if one]
     table = Table("pod", "container", "CPUs", "memory", "devices", rows=holders)
@@ -233,8 +228,8 @@ def print_holdings(
     told = [one for one in settings if not (one.is_default and "." in one.name)]
     if told:
         console.print()
-        rows = ((one.name, one.value, one.origin) for one in told)
-        print_whole(console, Table("setting", "value", "from", rows=rows))
+        origins = ((one.name, one.value, one.origin) for one in told)
+        print_whole(console, Table("setting", "value", "from", rows=origins))
 
 
 # ---- export

@@ -213,9 +213,8 @@ class Gathered:
 
     def __init__(self, **values: Any) -> None:
         for name, declared in self.declared().items():
-            setattr(
-                self, name, values.get(name, declared.how.get("default", () if "multiple" in declared.how else None))
-            )
+            unset = declared.how.get("default", () if "multiple" in declared.how else None)
+            setattr(self, name, values.get(name, unset))
 
     @classmethod
     def declared(cls) -> dict[str, Declared]:

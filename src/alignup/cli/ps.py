@@ -51,53 +51,32 @@ def ps(*, state: Path | None = options.state, as_json: bool = options.json("leas
 
 def lease_dict(lease: LeaseRecord, state: str) -> dict[str, Any]:
     """Return a lease in JSON's types."""
-    return {
-        "name": lease.name,
-        "pid": lease.process.pid,
-        "state": state,
-        "command": lease.command,
-        "policy": lease.policy,
-        "takenAt": _time_text(lease.taken_at) or None,
-        "cpus": str(lease.cpus),
-        "numaNodes": list(lease.numa_nodes),
-        "memory": [msgspec.to_builtins(share) for share in lease.memory if share.size],
-        "devices": {resource: list(ids) for resource, ids in sorted(lease.devices.items())},
-        "cgroup": lease.cgroup or None,
-    }
+    told: dict[str, Any] = {"name": lease.name, "pid": lease.process.pid, "state": state, "command": lease.command}
+    told |= {"policy": lease.policy, "takenAt": _time_text(lease.taken_at) or None}
+    told |= {"cpus": str(lease.cpus), "numaNodes": list(lease.numa_nodes)}
+    told["memory"] = [msgspec.to_builtins(share) for share in lease.memory if share.size]
+    told["devices"] = {resource: list(ids) for resource, ids in sorted(lease.devices.items())}
+    return told | {"cgroup": lease.cgroup or None}
 
 
 def waiter_dict(waiter: Waiter) -> dict[str, Any]:
     """Return a request that waits in JSON's types; it holds nothing, and so has no `cpus`."""
-    return {
-        "waiting": True,
-        "name": waiter.name,
-        "pid": waiter.process.pid,
-        "command": waiter.command,
-        "policy": waiter.policy,
-        "since": _time_text(waiter.since) or None,
-        "asks": {
-            "cpu": waiter.cpus,
-            "memory": waiter.memory,
-            "devices": dict(sorted(waiter.devices.items())),
-            "part": None if waiter.part is None else f"{waiter.part[0]}/{waiter.part[1]}",
-        },
-    }
+    part = None if waiter.part is None else f"{waiter.part[0]}/{waiter.part[1]}"
+    devices = dict(sorted(waiter.devices.items()))
+    asks = {"cpu": waiter.cpus, "memory": waiter.memory, "devices": devices, "part": part}
+    who = {"waiting": True, "name": waiter.name, "pid": waiter.process.pid, "command": waiter.command}
+    return {**who, "policy": waiter.policy, "since": _time_text(waiter.since) or None, "asks": asks}
 
 
 def _show_waiting(waiting: Sequence[Waiter]) -> None:
     """Print a table of the queue, in order of arrival."""
-    rows = (
-        (
-            waiter.name or "-",
-            str(waiter.process.pid or "-"),
-            age(waiter.since, time.time()),
-            str(waiter.cpus or "-") if waiter.part is None else f"part {waiter.part[0]}/{waiter.part[1]}",
-            short_bytes(waiter.memory) if waiter.memory else "-",
-            " ".join(f"{resource}={count}" for resource, count in sorted(waiter.devices.items())) or "-",
-            waiter.command,
-        )
-        for waiter in waiting
-    )
+    rows = []
+    for waiter in waiting:
+        who = (waiter.name or "-", str(waiter.process.pid or "-"), age(waiter.since, time.time()))
+        cpus = str(waiter.cpus or "-") if waiter.part is None else f"part {waiter.part[0]}/{waiter.part[1]}"
+        memory = short_bytes(waiter.memory) if waiter.memory else "-"
+        devices = " ".join(f"{resource}={count}" for resource, count in sorted(waiter.devices.items()))
+        rows.append((*who, cpus, memory, devices or "-", waiter.command))
     print_table(("waits", "pid", "for", "CPUs", "memory", "devices", "command"), rows)
 
 
@@ -108,34 +87,20 @@ def show_leases(leases: Sequence[KnownLease]) -> None:
         return
     # leases of a file have no cgroups, and need no column for that
     ends = any(known.lease.cgroup for known in leases)
-    headings = (
-        *("name", "pid", "state", "age"),
-        *(("ends with",) if ends else ()),
-        *("NUMA nodes", "CPUs", "memory", "devices", "command"),
-    )
-    rows = (
-        (
-            lease.name,
-            str(lease.process.pid or "-"),
-            state,
-            age(lease.taken_at, time.time()),
-            *(("cgroup" if lease.cgroup else "processes",) if ends else ()),
-            *(("-",) * 4 if state == "gone" else _held(lease)),
-            lease.command,
-        )
-        for lease, state in ((known.lease, known.state) for known in leases)
-    )
+    more = ("ends with",) if ends else ()
+    headings = ("name", "pid", "state", "age", *more, "NUMA nodes", "CPUs", "memory", "devices", "command")
+    rows = []
+    for lease, state in ((known.lease, known.state) for known in leases):
+        who = (lease.name, str(lease.process.pid or "-"), state, age(lease.taken_at, time.time()))
+        end = ("cgroup" if lease.cgroup else "processes",) if ends else ()
+        rows.append((*who, *end, *(("-",) * 4 if state == "gone" else _held(lease)), lease.command))
     print_table(headings, rows)
 
 
 def _held(lease: LeaseRecord) -> tuple[str, ...]:
     """Return the cells of what a lease has."""
-    return (
-        nodes_text(lease.numa_nodes) or "-",
-        str(lease.cpus) or "-",
-        " ".join(short_bytes(size) for size in lease.memory_sizes.values()) or "-",
-        devices_text(lease.devices),
-    )
+    memory = " ".join(short_bytes(size) for size in lease.memory_sizes.values())
+    return nodes_text(lease.numa_nodes) or "-", str(lease.cpus) or "-", memory or "-", devices_text(lease.devices)
 
 
 def age(since: int, now: float) -> str:

@@ -179,18 +179,12 @@ def placements(cluster: Cluster, answer: Evaluation, ranking: Ranking, top: int)
     """Return the best nodes in JSON's types; NUMA nodes by the kernel's ids where these are known."""
     found = []
     for index in ranking.order[:top]:
-        mask = int(answer.affinity[index])
         ids = cluster.nodes[index].machine.numa_node_ids if cluster.nodes else range(64)
-        found.append(
-            {
-                "node": cluster.names[index],
-                "score": round(float(answer.score[index]), 6),
-                "numaNodes": [ids[position] for position in bit_numbers(mask)] or None,
-                "preferred": bool(answer.preferred[index]),
-                "exact": bool(answer.exact[index]),
-                **({"draAligned": ranking.meets[index]} if index in ranking.meets else {}),
-            }
-        )
+        nodes = [ids[position] for position in bit_numbers(int(answer.affinity[index]))] or None
+        told = {"node": cluster.names[index], "score": round(float(answer.score[index]), 6), "numaNodes": nodes}
+        sure = {"preferred": bool(answer.preferred[index]), "exact": bool(answer.exact[index])}
+        near = {"draAligned": ranking.meets[index]} if index in ranking.meets else {}
+        found.append({**told, **sure, **near})
     return found
 
 
@@ -206,18 +200,12 @@ def answer_dict(
         best: the best of them, as `placements` has them.
         by: the name of the strategy, or of what else the ranking is by.
     """
-    return {
-        "pod": pod.name,
-        "namespace": pod.namespace,
-        **by,
-        "nodes": len(cluster),
-        "admitting": len(ranking.order),
-        "refusals": ranking.refusals,
-        "best": best,
-        "unmanaged": list(ranking.unmanaged),
-        "refused": [json_fields(one, "node", "reason", "cause", "message") for one in ranking.refused],
-        "causes": [json_fields(one, "reason", "cause", "nodes") | {"count": len(one.nodes)} for one in ranking.groups],
-    }
+    told: dict[str, Any] = {"pod": pod.name, "namespace": pod.namespace, **by, "nodes": len(cluster)}
+    told |= {"admitting": len(ranking.order), "refusals": ranking.refusals, "best": best}
+    told |= {"unmanaged": list(ranking.unmanaged)}
+    told["refused"] = [json_fields(one, "node", "reason", "cause", "message") for one in ranking.refused]
+    causes = [json_fields(one, "reason", "cause", "nodes") | {"count": len(one.nodes)} for one in ranking.groups]
+    return told | {"causes": causes}
 
 
 _YES_NO: Final = {True: "yes", False: "no", None: "-"}
@@ -243,13 +231,10 @@ def show(told: Mapping[str, Any], top: int) -> None:
     console.print(f"{label}: {told['admitting']} of {counted(told['nodes'], 'node')} would admit it")
     best, unmanaged = told["best"], told["unmanaged"]
     keys = [key for key in _COLUMNS if any(key in one for one in best)]
-    rows = [
-        [
-            "-" if key in {"score", "preferred"} and one["node"] in unmanaged else _COLUMNS[key][1](one.get(key))
-            for key in keys
-        ]
-        for one in best
-    ]
+    rows = []
+    for one in best:
+        unknown = {"score", "preferred"} if one["node"] in unmanaged else set()
+        rows.append(["-" if key in unknown else _COLUMNS[key][1](one.get(key)) for key in keys])
     if rows:
         print_whole(console, Table(*(_COLUMNS[key][0] for key in keys), numbers=("score",), rows=rows))
     if unmanaged:
@@ -278,21 +263,14 @@ def koordinator_dict(cluster: Cluster, pod: Pod, profile: str, top: int) -> dict
 
     verdicts = judge_nodes(cluster, pod, profile)
     passing = sorted((one for one in verdicts if one.admitted), key=lambda one: -one.score)
-    refused = [
-        Refused(one.node, one.verdict.status.code.value, one.message, one.message)
-        for one in verdicts
-        if not one.admitted
-    ]
-    best = [
-        {
-            "node": one.node,
-            "score": round(one.score, 6),
-            "policy": one.verdict.policy or "",
-            "numaNodes": None if one.numa_nodes is None else list(one.numa_nodes),
-            "preferred": one.verdict.affinity is not None and one.verdict.affinity.preferred,
-        }
-        for one in passing[:top]
-    ]
+    failing = (one for one in verdicts if not one.admitted)
+    refused = [Refused(one.node, one.verdict.status.code.value, one.message, one.message) for one in failing]
+    best = []
+    for one in passing[:top]:
+        nodes = None if one.numa_nodes is None else list(one.numa_nodes)
+        preferred = one.verdict.affinity is not None and one.verdict.affinity.preferred
+        place = {"node": one.node, "score": round(one.score, 6), "policy": one.verdict.policy or ""}
+        best.append({**place, "numaNodes": nodes, "preferred": preferred})
     ranking = Ranking(tuple([cluster.index(one.node) for one in passing]), (), tuple(refused))
     return answer_dict(cluster, pod, ranking, best, {"koordinatorProfile": profile}) | {"exact": bool(cluster.nodes)}
 
@@ -429,13 +407,9 @@ def show_simulated(report: dict[str, Any]) -> None:
     if "rebalance" in report:
         headings = ("placed", "still wait", "waited on average", "at most", "evictions", "CPUs in use", "stranded")
         forms = {"pods": "d", "mean": ".1f", "longest": ".0f", "evictions": "d"}
-        rows = (
-            (
-                words,
-                str(found["placed"]),
-                *(number_in(found["waiting"][key], form) for key, form in forms.items()),
-                *(number_in(found[key].get("cpu")) for key in ("utilisation", "stranded")),
-            )
-            for words, found in (("without", report.get("without", report)), ("with", report.get("discarded", report)))
-        )
-        print_whole(console, Table("rebalancing (s)", *headings, numbers=headings, rows=rows))
+        both = []
+        for words, found in (("without", report.get("without", report)), ("with", report.get("discarded", report))):
+            waits = (number_in(found["waiting"][key], form) for key, form in forms.items())
+            shares = (number_in(found[key].get("cpu")) for key in ("utilisation", "stranded"))
+            both.append((words, str(found["placed"]), *waits, *shares))
+        print_whole(console, Table("rebalancing (s)", *headings, numbers=headings, rows=both))

@@ -83,10 +83,8 @@ def command(
         from alignup.replay.report_page import comparison_page, replay_page
 
         alone = made[0] if reports else None
-        write_text(
-            html,
-            comparison_page(made) if compare is not None else replay_page(kept.scenarios, kept.count, alone, version),
-        )
+        alike = compare is not None
+        write_text(html, comparison_page(made) if alike else replay_page(kept.scenarios, kept.count, alone, version))
     if reports:
         if as_json:
             terminal.print_json(*(one.to_dict() for one in made))
@@ -354,18 +352,12 @@ def alignment(counts: Counts) -> str:
 def show_nodes(console: Console, nodes: Sequence[NodeReport]) -> None:
     """Print a line for each node."""
     numbers = ("pods", "admitted", "refused", "preferred", "NUMA nodes a container")
-    rows = (
-        (
-            node.name or "-",
-            str(node.counts.arrivals),
-            number_in(node.counts.admitted / max(1, node.counts.arrivals)),
-            str(node.counts.refused),
-            number_in(node.counts.preferred_share),
-            number_in(node.counts.mean_numa_nodes, ".2f"),
-            ", ".join(f"{resource} {count}" for resource, count in node.counts.resources.most_common()) or "-",
-        )
-        for node in nodes[:MOST_ROWS]
-    )
+    rows = []
+    for node, counts in ((node, node.counts) for node in nodes[:MOST_ROWS]):
+        admitted = number_in(counts.admitted / max(1, counts.arrivals))
+        aligned = (number_in(counts.preferred_share), number_in(counts.mean_numa_nodes, ".2f"))
+        blamed = ", ".join(f"{resource} {count}" for resource, count in counts.resources.most_common())
+        rows.append((node.name or "-", str(counts.arrivals), admitted, str(counts.refused), *aligned, blamed or "-"))
     print_rows(console, terminal.Table("node", *numbers, "refused because of", numbers=numbers, rows=rows), len(nodes))
 
 
@@ -374,18 +366,11 @@ def show_use(console: Console, nodes: Sequence[NodeReport]) -> None:
     numbers = ("allocatable", "mean", "peak")
     uses = [(node, use) for node in nodes for use in node.uses]
     bars = _BARS if terminal.can_write(console, _BARS) else "01234567"
-    rows = (
-        (
-            node.name or "-",
-            use.resource,
-            terminal.nodes_text(use.numa_nodes or None),
-            terminal.amount_text(use.resource, use.allocatable),
-            number_in(use.mean),
-            number_in(use.peak),
-            sparkline(use.curve, bars),
-        )
-        for node, use in uses[:MOST_ROWS]
-    )
+    rows = []
+    for node, use in uses[:MOST_ROWS]:
+        place = (node.name or "-", use.resource, terminal.nodes_text(use.numa_nodes or None))
+        amounts = (terminal.amount_text(use.resource, use.allocatable), number_in(use.mean), number_in(use.peak))
+        rows.append((*place, *amounts, sparkline(use.curve, bars)))
     if uses:
         headings = ("node", "resource", "NUMA node", *numbers, "over time")
         print_rows(console, terminal.Table(*headings, numbers=numbers, rows=rows), len(uses))

@@ -118,15 +118,9 @@ def command(
         from alignup.host.leases.source import open_source  # startup counts
 
         wanted = make_request(
-            cpus=cpus,
-            memory=memory,
-            devices=parse_device_counts(devices),
-            policy=policy,
-            name=name,
-            part=None if part is None else _part(part),
-            kubelet_version=version,
-            prefix="--",
-        )
+            cpus=cpus, memory=memory, devices=parse_device_counts(devices), policy=policy, name=name,
+            part=None if part is None else _part(part), kubelet_version=version, prefix="--",
+        )  # fmt: skip
         check_wait(wait, "--wait")
         if json_fd is not None:
             with system_errors("--json-fd cannot write to descriptor", json_fd):

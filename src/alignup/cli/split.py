@@ -53,29 +53,20 @@ def command(
         for known in cut:
             click.echo(env_line(known))
     else:
-        rows = (
-            (
-                str(part.rank),
-                nodes_text(part.numa_nodes),
-                str(part.cpus),
-                str(len(part.cpus)),
-                " + ".join(f"{short_bytes(size)} @ {node}" for node, size in part.memory),
-                devices_text(part.devices),
-            )
-            for part in cut
-        )
+        rows = []
+        for part in cut:
+            memory = " + ".join(f"{short_bytes(size)} @ {node}" for node, size in part.memory)
+            cpus = (nodes_text(part.numa_nodes), str(part.cpus), str(len(part.cpus)))
+            rows.append((str(part.rank), *cpus, memory, devices_text(part.devices)))
         print_table(("rank", "NUMA nodes", "CPUs", "count", "memory", "devices"), rows)
 
 
 def part_dict(part: Part) -> dict[str, Any]:
     """Return a part in JSON's types."""
-    return {
-        "rank": part.rank,
-        "cpus": str(part.cpus),
-        "numaNodes": list(part.numa_nodes),
-        "memory": [{"numaNode": node, "type": "memory", "size": size} for node, size in part.memory],
-        "devices": {resource: list(ids) for resource, ids in sorted(part.devices.items())},
-    }
+    memory = [{"numaNode": node, "type": "memory", "size": size} for node, size in part.memory]
+    devices = {resource: list(ids) for resource, ids in sorted(part.devices.items())}
+    told = {"rank": part.rank, "cpus": str(part.cpus), "numaNodes": list(part.numa_nodes)}
+    return {**told, "memory": memory, "devices": devices}
 
 
 def env_line(part: Part) -> str:

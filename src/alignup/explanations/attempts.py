@@ -89,13 +89,10 @@ class Attempts(Record, frozen=False):
         """
         if not self.is_copy or self.left <= 0:
             return None
-        laid = {**fields_of(self.node.config), **fields}
+        own = self.node.config
+        laid = {key: value for key, value in {**fields_of(own), **fields}.items() if value is not None}
         try:
-            config = KubeletConfig.from_dict(
-                {key: value for key, value in laid.items() if value is not None},
-                version=self.node.config.version,
-                reading=self.node.config.reading,
-            )
+            config = KubeletConfig.from_dict(laid, version=own.version, reading=own.reading)
             if drained:
                 made = self.node.emptied(config)
                 stays = all(made.admit(pod).admitted for pod in self.node.pods)

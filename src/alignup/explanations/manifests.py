@@ -134,9 +134,6 @@ def changed(
         return [made] if parts == 1 else [{**made, "name": f"{one['name']}-{number}"} for number in range(parts)]
 
     spec = manifest["spec"]
-    lists = {
-        key: [new for one in spec[key] for new in change(one)]
-        for key in ("initContainers", "containers")
-        if spec.get(key)
-    }
+    keys = [key for key in ("initContainers", "containers") if spec.get(key)]
+    lists = {key: [new for one in spec[key] for new in change(one)] for key in keys}
     return {**manifest, "spec": {**spec, **lists}}

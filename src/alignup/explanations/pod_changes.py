@@ -363,11 +363,8 @@ def _smaller(node: Node, pod: Pod, wanted: Pod) -> Iterator[Suggestion]:
     )
     found = _between(pod, wanted, part)
     if part and found:
-        parts = [
-            f"{amount} {resource} for {name}"
-            for name, one in found.items()
-            for resource, amount in one["requests"].items()
-        ]
+        requests = ((name, *item) for name, one in found.items() for item in one["requests"].items())
+        parts = [f"{amount} {resource} for {name}" for name, resource, amount in requests]
         yield Suggestion("request", f"request {' and '.join(parts)}", {"containers": found})
 
 

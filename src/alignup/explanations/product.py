@@ -102,11 +102,8 @@ def product_of(
         return None
     single = policy == "single-numa-node"
     rows = islice(product(*(_pairs(offered, MOST_ROWS) for _, offered in columns)), MOST_ROWS)
-    return Product(
-        tuple(name for name, _ in columns),
-        tuple(_row(hints, numa_node_ids, single=single, as_written=as_written) for hints in rows),
-        prod(_total(offered) for _, offered in columns),
-    )
+    made = tuple(_row(one, numa_node_ids, single=single, as_written=as_written) for one in rows)
+    return Product(tuple(name for name, _ in columns), made, prod(_total(offered) for _, offered in columns))
 
 
 def _row(hints: tuple[Hint, ...], ids: tuple[int, ...], *, single: bool, as_written: bool) -> Row:

@@ -96,6 +96,11 @@ def nodes_in_short(nodes: Iterable[int | str] | None) -> str:
     return "any node" if nodes is None else named("node", nodes)
 
 
+def hint_in_words(nodes: Iterable[int] | None, *, preferred: bool) -> str:
+    """Return a hint in few words."""
+    return f"{nodes_in_short(nodes)}{'' if preferred else ' (not preferred)'}"
+
+
 def in_common(step: Step) -> str:
     """Return the results that the merge could reach.
 
@@ -144,15 +149,12 @@ def _got_in_words(container: ContainerPart, explanation: Explanation) -> str:
     ids = explanation.before.numa_node_ids
     lines = []
     if got.affinity is not None and got.affinity.affinity is not None:
-        nodes = nodes_in_short(ids[bit] for bit in got.affinity.affinity.bits())
-        lines.append(f"{nodes}{'' if got.affinity.preferred else ' (not preferred)'}")
+        nodes = (ids[bit] for bit in got.affinity.affinity.bits())
+        lines.append(hint_in_words(nodes, preferred=got.affinity.preferred))
     if got.cpus is not None:
         lines.append(f"CPUs {got.cpus}")
-    lines += [
-        f"{block.type} {short_bytes(block.size)} on {nodes_in_short(block.numa_nodes)}"
-        for block in got.memory
-        if block.size
-    ]
+    shares = [one for one in got.memory if one.size]
+    lines += [f"{one.type} {short_bytes(one.size)} on {nodes_in_short(one.numa_nodes)}" for one in shares]
     lines += [f"{resource} {','.join(found)}" for resource, found in sorted(got.devices.items()) if found]
     return "\n".join(lines) or "-"
 
