@@ -178,7 +178,10 @@ class NodeMachine(RuleBasedStateMachine):
             self.node = Node.from_dict({**data, "keepRefusedBindings": bindings_stay})
         except ConfigError:
             assume(False)
-        self.twin = Node.from_dict({**reordered(data), "keepRefusedBindings": bindings_stay})
+        # of which each provider is asked, where the other places pods in one call
+        self.twin = Node.from_dict(
+            {**reordered(data), "keepRefusedBindings": bindings_stay}, wrap=lambda provider: provider
+        )
         self.bindings_stay = bindings_stay
         self.probe = read_pod({**probe, "metadata": {"name": "probe"}})
         self.live: dict[str, Pod] = {}

@@ -10,19 +10,21 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
+from alignup.core.amounts.board import Distances
+from alignup.core.amounts.placer import MOST_SUMMED, Placer
 from alignup.errors import InputError, warn
-from alignup.kubernetes.kubelet_config import READINGS, KubeletConfig
+from alignup.kubernetes.kubelet_config import READINGS, TOPOLOGY_POLICIES, KubeletConfig
 from alignup.kubernetes.manifest import read_pod
 from alignup.kubernetes.node_fit import NodeObject, misfit_of, node_limits
 from alignup.kubernetes.pod import Pod
-from alignup.kubernetes.versions import NEWEST, KubeletVersion
+from alignup.kubernetes.versions import NEWEST, KubeletVersion, PodLevel
 from alignup.machine.bits import overlapping
 from alignup.machine.device_inventory import Device, decode_inventory
 from alignup.machine.load import machine_with_devices_from_dict
 from alignup.machine.loaded import EXTRA_KEYS, mapping_under
 from alignup.machine.machine import Machine, machine_from_dict
 from alignup.node import inputs
-from alignup.node.preview import can_preview, preview
+from alignup.node.shares import admitted
 from alignup.providers.cpu.provider import cpu_provider
 from alignup.providers.devices.provider import DeviceProvider
 from alignup.providers.memory.provider import MemoryProvider
@@ -125,14 +127,15 @@ class Node:
         self.cpu = cpu_provider(self.machine, self.config)
         self.memory = _memory_provider(self.machine, self.config)
         # in the order in which a kubelet asks them
-        built_in = [one for one in (self.devices, self.cpu, self.memory) if one is not None]
+        built_in, others = [one for one in (self.devices, self.cpu, self.memory) if one is not None], tuple(providers)
         self.manager = TopologyManager(
             policy,
             self.config.topology_manager_scope,
-            (*(map(wrap, built_in) if wrap else built_in), *providers),
+            (*(map(wrap, built_in) if wrap else built_in), *others),
             observer,
             # before groups were checked, bytes went back to the lowest NUMA nodes of a mask, so that the order matters
             in_pod_order=not profile.memory_groups_checked,
+            placer=None if wrap or others or pairing else self._placer(),
         )
         self._pod_policies: PodPolicies | None = None
         self._keeps_bindings = keep_refused_bindings
@@ -327,9 +330,9 @@ class Node:
         return self.manager.lock.attempt(self._try, self._undo, self.read(pod), [])
 
     def _try(self, pod: Pod, books: list[MemoryLedger | None]) -> Admission:
-        own = (self.devices, self.cpu, self.memory)
-        if not (self.whole_verdict or self.beyond_kubelet) and can_preview(self.manager, own, pod):
-            return preview(self.manager, own, pod, self.machine.numa_node_ids)
+        is_plain = not (self.whole_verdict or self.beyond_kubelet or inputs.has_policy(pod))
+        if is_plain and (shares := self.manager.preview(pod)) is not None:
+            return admitted(shares, self.pools, self.machine.numa_node_ids)
         self.manager.check_new(pod)
         books.append(None if self.memory is None else self.memory.ledger.copy())
         refusal, preempted = self._decide(pod, observed=False)
@@ -389,7 +392,11 @@ class Node:
         other = Node.__new__(Node)
         for name in Node.__slots__:
             setattr(other, name, own.get(name, getattr(self, name)))
-        other.manager = self.manager.copy(tuple(map(wrap, providers) if wrap else providers))
+        placer = None if wrap else self.manager.placer
+        other.manager = self.manager.copy(
+            tuple(map(wrap, providers) if wrap else providers),
+            None if placer is None else placer.copy(other.devices, other.cpu, other.memory),
+        )
         policies = self._pod_policies
         other._pod_policies = None if policies is None else policies.copy(other.manager, other.numa_nodes)
         return other
@@ -420,6 +427,24 @@ class Node:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("nodes are not pickled: make one with Node.from_dict, and admit its pods again")
+
+    def _placer(self) -> Placer | None:
+        """Return what places pods with the node's own managers; None where it does not know the rules of the merge."""
+        config, nodes, rows = self.config, len(self.machine.numa_nodes), None
+        if config.topology_manager_policy_options.prefer_closest_numa_nodes:
+            rows = self.machine.distance_matrix
+        if config.reading != READINGS[0] or (rows and nodes > MOST_SUMMED):
+            return None
+        return Placer(
+            nodes,
+            TOPOLOGY_POLICIES.index(config.topology_manager_policy),
+            config.topology_manager_scope == "pod",
+            None if rows is None else Distances(rows),
+            PodLevel.IGNORED,
+            self.devices,
+            self.cpu,
+            self.memory,
+        )
 
     def _decide(self, pod: Pod, *, observed: bool) -> tuple[Refusal | None, tuple[Pod, ...]]:
         """Return the refusal, None for an admission, and the pods that have to go for it."""
@@ -464,6 +489,8 @@ class Node:
         """Return the record of a decision, with what each container has now; without a refusal, of an admission."""
         if refusal is not None:
             return Admission(False, refusal.reason, refusal=refusal, numa_node_ids=self.machine.numa_node_ids)
+        if not preempted and (shares := self.manager.shares(pod)) is not None:
+            return admitted(shares, self.pools, self.machine.numa_node_ids)
         got = {one.name: self.allocation(pod.uid, one.name) for one in pod.all_containers}
         admission = Admission(True, "", got, None, self.machine.numa_node_ids)
         if not (preempted or pod.has_shared_pool):

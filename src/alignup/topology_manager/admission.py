@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from alignup.core.late_record import LateRecord
 from alignup.records import Record, field, json_fields, json_of
 from alignup.text.counting import some_of
 
@@ -69,7 +70,7 @@ def affinity_dict(hint: TopologyHint | None, numa_node_ids: Sequence[int] | None
     return {"numaNodes": None if nodes is None else list(nodes), "preferred": bool(hint.preferred)}
 
 
-class Admission(Record):
+class Admission(Record, LateRecord):
     """The verdict on one pod; it is true if the pod was admitted.
 
     Attributes:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from alignup.core.amounts.changes import ManagerLock, release_all
+from alignup.core.shared_dict import SharedDict
 from alignup.errors import PodExistsError, UnknownPodError, warn
 from alignup.kubernetes.manifest import read_pod
 from alignup.topology_manager.admission import Admission, ContainerAllocation
@@ -18,6 +19,7 @@ from alignup.topology_manager.provider import HintProvider
 from alignup.topology_manager.scope import Refusal, Scope, Store, make_scope
 
 if TYPE_CHECKING:
+    from alignup.core.amounts.placer import Placer, Share
     from alignup.kubernetes.pod import Pod
     from alignup.topology_manager.hints import TopologyHint
     from alignup.topology_manager.policy import Policy
@@ -45,9 +47,10 @@ class TopologyManager:
         observer: told about every admission, if given.
         in_pod_order: release the containers of a pod in the pod's order, init containers first; by default in reverse,
             so that each provider retraces its states.
+        placer: places pods under this policy and scope as these providers would, in one call; None: each is asked.
     """
 
-    __slots__ = ("_in_pod_order", "_observer", "_pods", "_store", "lock", "policy", "providers", "scope")
+    __slots__ = ("_in_pod_order", "_observer", "_pods", "_store", "lock", "placer", "policy", "providers", "scope")
 
     def __init__(
         self,
@@ -57,6 +60,7 @@ class TopologyManager:
         observer: Observer | None = None,
         *,
         in_pod_order: bool = False,
+        placer: Placer | None = None,
     ) -> None:
         if not callable(getattr(policy, "merge", None)):
             raise TypeError(f"expected a policy as `make_policy` returns it, got {policy!r}")
@@ -71,9 +75,10 @@ class TopologyManager:
         # The providers, in the order in which they are asked.
         self.providers: tuple[HintProvider, ...] = tuple(checked_provider(provider) for provider in providers)
         self._store = Store()
-        self._pods: dict[str, Pod] = {}
+        self._pods: SharedDict[str, Pod] = SharedDict()
         self._observer = observer
         self._in_pod_order = in_pod_order
+        self.placer = placer
 
     @property
     def pods(self) -> tuple[Pod, ...]:
@@ -89,19 +94,19 @@ class TopologyManager:
         """Return whether the pod of a uid is admitted now."""
         return pod_uid in self._pods
 
-    def copy(self, providers: tuple[HintProvider, ...]) -> TopologyManager:
+    def copy(self, providers: tuple[HintProvider, ...], placer: Placer | None = None) -> TopologyManager:
         """Return an independent manager of the same pods, with copies of the providers and without an observer."""
         other = TopologyManager.__new__(TopologyManager)
         other.policy, other.scope, other.lock = self.policy, self.scope, ManagerLock()
         other.providers, other._store = providers, self._store.copy()
         other._pods, other._observer = self._pods.copy(), None
-        other._in_pod_order = self._in_pod_order
+        other._in_pod_order, other.placer = self._in_pod_order, placer
         return other
 
     def add_provider(self, provider: HintProvider) -> None:
         """Ask one more provider from now on."""
         with self.lock:
-            self.providers = (*self.providers, checked_provider(provider))
+            self.providers, self.placer = (*self.providers, checked_provider(provider)), None
 
     def admit(self, pod: Pod | Mapping[str, Any]) -> Admission:
         """Admit the pod, or refuse it and release all that it was given.
@@ -150,6 +155,16 @@ class TopologyManager:
         self._tell(time.perf_counter() - start, refusal is None)
         return refusal
 
+    def preview(self, pod: Pod) -> tuple[Share, ...] | None:
+        """Return what the containers of a new pod would get; None where that is not known before they are given it."""
+        if self.placer is None or pod.uid in self._pods:
+            return None
+        return self.lock.change(self.placer.preview, None, pod)
+
+    def shares(self, pod: Pod) -> tuple[Share, ...] | None:
+        """Return what the containers of a pod have; None where the providers have to be asked."""
+        return None if self.placer is None else self.placer.held(pod, self._store.affinities)
+
     def refuse(self, refusal: Refusal) -> Refusal:
         """Tell the observer about a pod that is refused before any provider is asked, and return the refusal."""
         self._tell(0.0, False)
@@ -172,7 +187,10 @@ class TopologyManager:
             raise PodExistsError(f"a pod of uid {pod.uid!r} is admitted already")
 
     def _place(self, pod: Pod, policy: Policy, scope: Scope) -> Refusal | None:
-        refusal = scope.admit(pod, policy, self.providers, self._store)
+        placer = self.placer if policy is self.policy and scope is self.scope else None
+        refusal = None
+        if placer is None or not placer.place(pod, self._store.affinities):
+            refusal = scope.admit(pod, policy, self.providers, self._store)
         if refusal is None:
             self._pods[pod.uid] = pod
         elif (failed := self._release(pod)) is not None:
@@ -181,7 +199,7 @@ class TopologyManager:
 
     def _forget(self, pod: Pod, *_: object) -> BaseException | None:
         """Release all that a pod was given, and count it as admitted no more; return a provider's error."""
-        self._pods.pop(pod.uid, None)
+        self._pods.pop(pod.uid)
         return self._release(pod)
 
     def _release(self, pod: Pod) -> BaseException | None:
@@ -190,6 +208,9 @@ class TopologyManager:
         If a provider fails, the others are still called; the first error is returned.
         """
         containers = pod.all_containers[:: 1 if self._in_pod_order else -1]
+        if self.placer is not None and self.placer.take_back(pod, containers):
+            self._store.forget_pod(pod.uid)
+            return None
         return release_all(containers, self.providers[::-1], pod.uid, self._store.forget_pod)
 
     def pod(self, pod_uid: str) -> Pod:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Final, NoReturn, Protocol
 
+from alignup.core.shared_dict import SharedDict
 from alignup.errors import AllocationError, ConfigError
 from alignup.kubernetes.kubelet_config import TOPOLOGY_SCOPES
 from alignup.records import Record, field
@@ -208,38 +209,38 @@ def make_scope(name: str, policy: Policy) -> Scope:
 class Store:
     """Affinities by pod uid and container name, and the container ids associated with them."""
 
-    __slots__ = ("_affinities", "_containers")
+    __slots__ = ("_containers", "affinities")
 
     def __init__(self) -> None:
-        self._affinities: dict[str, dict[str, TopologyHint]] = {}
-        self._containers: dict[str, tuple[str, str]] = {}
+        # By pod uid and container name; those of a pod are replaced as a whole.
+        self.affinities: SharedDict[str, dict[str, TopologyHint]] = SharedDict()
+        self._containers: SharedDict[str, tuple[str, str]] = SharedDict()
 
     def copy(self) -> Store:
         """Return an independent store with the same affinities and container ids."""
         other = Store()
-        other._affinities = {uid: dict(affinities) for uid, affinities in self._affinities.items()}
-        other._containers = self._containers.copy()
+        other.affinities, other._containers = self.affinities.copy(), self._containers.copy()
         return other
 
     def set(self, pod_uid: str, container_name: str, affinity: TopologyHint) -> None:
         """Keep the affinity of a container."""
-        self._affinities.setdefault(pod_uid, {})[container_name] = affinity
+        self.affinities[pod_uid] = {**self.affinities.get(pod_uid, {}), container_name: affinity}
 
     def set_pod(self, pod_uid: str, affinities: Mapping[str, TopologyHint]) -> None:
         """Keep these affinities of a pod, and no others."""
-        self._affinities[pod_uid] = dict(affinities)
+        self.affinities[pod_uid] = dict(affinities)
 
     def affinity(self, pod_uid: str, container_name: str) -> TopologyHint:
         """Return the affinity of a container; no mask and not preferred if none was decided."""
-        return self._affinities.get(pod_uid, {}).get(container_name, NOTHING_DECIDED)
+        return self.affinities.get(pod_uid, {}).get(container_name, NOTHING_DECIDED)
 
     def pod_affinities(self, pod_uid: str) -> Mapping[str, TopologyHint]:
         """Return the affinities of a pod by container name."""
-        return self._affinities.get(pod_uid, {})
+        return self.affinities.get(pod_uid, {})
 
     def forget_pod(self, pod_uid: str) -> None:
         """Forget all affinities and container ids of a pod."""
-        self._affinities.pop(pod_uid, None)
+        self.affinities.pop(pod_uid)
         for container_id in [known for known, (uid, _) in self._containers.items() if uid == pod_uid]:
             del self._containers[container_id]
 
@@ -256,7 +257,8 @@ class Store:
         if known is None or known in self._containers.values():
             return
         pod_uid, container_name = known
-        containers = self._affinities.get(pod_uid, {})
-        containers.pop(container_name, None)
-        if not containers:
-            self._affinities.pop(pod_uid, None)
+        left = {name: one for name, one in self.affinities.get(pod_uid, {}).items() if name != container_name}
+        if left:
+            self.affinities[pod_uid] = left
+        else:
+            self.affinities.pop(pod_uid)

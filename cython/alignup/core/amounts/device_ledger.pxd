@@ -23,3 +23,6 @@ cdef class DeviceLedger:
     cdef object set_of(self, const uint64_t* words)
     cdef HintList wide_hints(self, list counts, object reusable, int64_t request)
     cdef int own(self, DeviceInventory inventory) except -1
+
+
+cdef object read_words(const uint64_t* words, int count)

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint8_t, uint64_t
 
-from alignup.core.amounts.trial cimport Answer, NodeRow, PodRequest, Request, Trial
+from alignup.core.amounts.trial cimport Answer, Hint, NodeRow, Offers, Outcome, PodRequest, Request, Trial
 
 
 cdef struct Room:
@@ -24,3 +24,4 @@ cdef void judge_row(
     Trial* trial, const NodeRow* row, int policy, int strategy, uint8_t* admitted, uint8_t* reason,
     uint64_t* affinity, uint8_t* preferred, double* score, uint8_t* exact,
 ) noexcept nogil
+cdef Outcome decide(const Trial* trial, const Request* request, Offers* offers, Hint* hint) noexcept nogil

@@ -28,3 +28,4 @@ cdef class MemoryLedger:
     cdef list demands(self, const MemoryRequest* request, const int64_t* amounts)
     cdef int read_request(self, tuple requests, MemoryRequest* request) except -1
     cdef MemoryHolding holding_of(self, dict shares)
+    cdef int take_back(self, MemoryHolding holding) except -1

@@ -18,6 +18,7 @@ from alignup.core.amounts.fewest_numa_nodes cimport smallest_memory_size
 from alignup.core.bits cimport NARROW_NODES, all_nodes, lowest, popcount
 from alignup.core.blocks cimport zeroed
 from alignup.core.hints cimport HintList
+from alignup.core.shared_dict cimport SharedDict
 
 from alignup.core.feasible import feasible_hints, smallest_size
 
@@ -338,7 +339,7 @@ cdef class MemoryLedger:
             for index in range(request.types)
         ]
 
-    def allocate(self, tuple requests not None, donors, mask, bint preferred, dict into=None, key=None):
+    def allocate(self, tuple requests not None, donors, mask, bint preferred, SharedDict into=None, key=None):
         """Take the requests, and return the holding; a `MemoryShortage` where they cannot be had.
 
         Args:
@@ -375,7 +376,7 @@ cdef class MemoryLedger:
             return shortage(outcome, chosen)
         holding = MemoryHolding(self.capacity, chosen)
         if into is not None:
-            into[key] = holding
+            into.own()[key] = holding
         take_memory(&self.state, &request, takings, hints.donor_count, &holding.taking)
         return holding
 
@@ -439,17 +440,21 @@ cdef class MemoryLedger:
                 holding.taking.taken[number * holding.taking.nodes + index] = <int64_t>taken.get(position, 0)
         return holding
 
-    def release(self, MemoryHolding holding not None, dict kept_in=None, key=None):
+    def release(self, MemoryHolding holding not None, SharedDict kept_in=None, key=None):
         """Give back what a holding took, to the nodes that it came from; only once.
 
         Args:
             holding: what was taken.
             kept_in, key: as `into` and `key` of `allocate`; it is kept no longer.
         """
+        self.take_back(holding)
+        if kept_in is not None:
+            del kept_in.own()[key]
+
+    cdef int take_back(self, MemoryHolding holding) except -1:
         if holding.capacity is not self.capacity or holding.released_by is self.token:
             which = "one that gave it back" if holding.capacity is self.capacity else "another one's"
             raise ValueError(f"expected a holding of this machine's memory, got {which}")
         holding.released_by = self.token
         give_back_memory(&self.state, &holding.taking)
-        if kept_in is not None:
-            del kept_in[key]
+        return 0

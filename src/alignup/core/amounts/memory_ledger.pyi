@@ -2,6 +2,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, Self, final
 
 from alignup.core.hints import HintList
+from alignup.core.shared_dict import SharedDict
 
 LARGEST_REQUEST: Final[int]
 SIZES_KEPT: Final[int]
@@ -53,7 +54,7 @@ class MemoryLedger:
         donors: Sequence[MemoryHolding],
         mask: int | None,
         preferred: bool,
-        into: dict[Any, MemoryHolding] | None = None,
+        into: SharedDict[Any, MemoryHolding] | None = None,
         key: object = None,
     ) -> MemoryHolding | MemoryShortage: ...
     def adopt(self, shares: dict[str, Mapping[int, int]]) -> MemoryHolding | None: ...
@@ -65,5 +66,5 @@ class MemoryLedger:
         holdings: list[dict[str, Mapping[int, int]]],
     ) -> list[MemoryHolding | None]: ...
     def release(
-        self, holding: MemoryHolding, kept_in: dict[Any, MemoryHolding] | None = None, key: object = None
+        self, holding: MemoryHolding, kept_in: SharedDict[Any, MemoryHolding] | None = None, key: object = None
     ) -> None: ...

@@ -11,6 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from alignup.core.amounts.cpu_ledger import CpuLedger, CpuShortage
+from alignup.core.amounts.holders import CpuHolders
+from alignup.core.shared_dict import SharedDict
 from alignup.errors import AllocationError, ConfigError
 from alignup.kubernetes.versions import VersionProfile
 from alignup.machine.bits import union
@@ -61,7 +63,7 @@ def _take(topology: CpuTopology, options: CpuOptions, profile: VersionProfile, f
     )
 
 
-class CpuProvider:
+class CpuProvider(CpuHolders):
     """The hint provider for `cpu`, with the kubelet's static CPU manager policy.
 
     Args:
@@ -76,10 +78,7 @@ class CpuProvider:
             sockets than NUMA nodes.
     """
 
-    __slots__ = (
-        "_choose", "_distribute", "_held", "_node_ids", "_options", "_pod_cpus", "_profile", "_reusable",
-        "_reusing_pod", "ledger",
-    )  # fmt: skip
+    __slots__ = ("_choose", "_distribute", "_node_ids", "_options", "_profile")
 
     name = RESOURCE
 
@@ -93,12 +92,6 @@ class CpuProvider:
         self._choose = partial(_take, capacity.topology, options, profile)
         self._distribute = self._choose if options.distribute_cpus_across_numa else None
         self._profile = profile
-        # by pod uid, the CPUs of pods that have them as a whole
-        self._pod_cpus: dict[str, int] = {}
-        self._held: dict[str, Mapping[str, int]] = {}
-        # what init containers that are done leave to those after them, in the pod that allocated last
-        self._reusing_pod = ""
-        self._reusable = 0
         self.ledger = CpuLedger(capacity)
 
     def copy(self) -> CpuProvider:
@@ -106,9 +99,7 @@ class CpuProvider:
         other = CpuProvider.__new__(CpuProvider)
         other._options, other._node_ids = self._options, self._node_ids
         other._choose, other._distribute, other._profile = self._choose, self._distribute, self._profile
-        other._held, other._pod_cpus = self._held.copy(), self._pod_cpus.copy()
-        other._reusing_pod, other._reusable = self._reusing_pod, self._reusable
-        other.ledger = self.ledger.copy()
+        other.hold_as(self)
         return other
 
     @property
@@ -128,14 +119,14 @@ class CpuProvider:
 
     def cpus(self, pod_uid: str, container_name: str) -> CPUSet | None:
         """Return the CPUs that the container has for itself; None if it shares some, or is not known."""
-        held = self._held.get(pod_uid)
+        held = self.held.get(pod_uid)
         if held is None or container_name not in held:
             return None
         return CPUSet.from_int(held[container_name])
 
     def pod_cpus(self, pod_uid: str) -> CPUSet | None:
         """Return the CPUs that a pod has as a whole; None if its containers have theirs one by one, or none."""
-        cpus = self._pod_cpus.get(pod_uid)
+        cpus = self.whole_pods.get(pod_uid)
         return None if cpus is None else CPUSet.from_int(cpus)
 
     def topology_hints(self, pod: Pod, container: Container) -> Mapping[str, HintList] | None:
@@ -147,7 +138,7 @@ class CpuProvider:
         request = container.exclusive_cpus
         if not request:
             return None
-        held = self._held.get(pod.uid)
+        held = self.held.get(pod.uid)
         if held is not None and container.name in held:
             cpus = held[container.name]
             if cpus.bit_count() != request:
@@ -163,7 +154,7 @@ class CpuProvider:
         if pod.has_shared_pool and empty_shared_pool(pod, {RESOURCE: request}):
             return {RESOURCE: HintList.empty()}
         assigned = 0
-        if (held := self._held.get(pod.uid)) is not None:
+        if (held := self.held.get(pod.uid)) is not None:
             for container in pod.all_containers:
                 cpus = held.get(container.name)
                 if cpus is not None and cpus.bit_count() != container.exclusive_cpus:
@@ -184,7 +175,7 @@ class CpuProvider:
         if not request:
             return
         uid = pod.uid
-        held = self._held.get(uid)
+        held = self.held.get(uid)
         is_held = held is not None and container.name in held
         if self._options.full_pcpus_only and not (is_held and self._profile.state_before_smt_check):
             self._check_whole_cores(request)
@@ -193,7 +184,7 @@ class CpuProvider:
             return
         cpus = self._chosen(request, self._reusable_by(uid), affinity)
         # whose they are comes first: what is cut short can be released
-        self._held[uid] = {container.name: cpus} if held is None else {**held, container.name: cpus}
+        self.held[uid] = {container.name: cpus} if held is None else {**held, container.name: cpus}
         self.ledger.give(cpus)
         self._note_reuse(uid, container, cpus)
 
@@ -208,14 +199,14 @@ class CpuProvider:
                 (`SMTAlignmentError`), or none would be left to share (`EmptyPodSharedPoolError`).
         """
         request, uid = pod.exclusive_cpus, pod.uid
-        if not request or uid in self._pod_cpus:
+        if not request or uid in self.whole_pods:
             return
         check_shared_pool(pod, {RESOURCE: request})
         if self._options.full_pcpus_only:
             self._check_whole_cores(request)
         cpus = self._chosen(request, 0, affinity)
-        self._held[uid] = self._divided(pod, cpus)
-        self._pod_cpus[uid] = cpus
+        self.held[uid] = self._divided(pod, cpus)
+        self.whole_pods[uid] = cpus
         self.ledger.give(cpus)
 
     def _divided(self, pod: Pod, cpus: int) -> dict[str, int]:
@@ -235,7 +226,7 @@ class CpuProvider:
     def known_faults(self, pod: Pod, container: Container, affinity: TopologyHint) -> Iterator[tuple[str, CPUSet]]:
         """Yield the faults of kubelets that `allocate` would come upon, by their names in `releases`, and CPUs."""
         request = container.exclusive_cpus
-        held = self._held.get(pod.uid, {})
+        held = self.held.get(pod.uid, {})
         if not request or container.name in held:
             return
         if self._options.full_pcpus_only and self.ledger.check_whole_cores(request) is not None:
@@ -265,19 +256,6 @@ class CpuProvider:
                 yield "cpus_given_twice", CPUSet.from_int(taken & ~left)
             chosen |= taken & left
 
-    def preview(self, pod: Pod, container: Container, affinity: TopologyHint) -> CPUSet | None:
-        """Return the CPUs that `allocate` would give to the only container of a pod that is not known yet.
-
-        Raises:
-            AllocationError: as for `allocate`.
-        """
-        request = container.exclusive_cpus
-        if not request:
-            return None
-        if self._options.full_pcpus_only:
-            self._check_whole_cores(request)
-        return CPUSet.from_int(self._chosen(request, self._reusable_by(pod.uid), affinity))
-
     def _chosen(self, request: int, reusable: int, affinity: TopologyHint) -> int:
         """Return a pod's CPUs: those that its init containers left (`reusable`), those near the affinity, then any.
 
@@ -295,10 +273,10 @@ class CpuProvider:
 
         They are the container's until the end, so that a call that was cut short can be repeated.
         """
-        held = self._held.get(pod_uid)
+        held = self.held.get(pod_uid)
         if held is None or container_name not in held:
             return
-        cpus, whole = held[container_name], self._pod_cpus.get(pod_uid)
+        cpus, whole = held[container_name], self.whole_pods.get(pod_uid)
         others = {name: own for name, own in held.items() if name != container_name} if len(held) > 1 else None
         if others is None:
             cpus |= whole or 0
@@ -308,14 +286,14 @@ class CpuProvider:
             for own in others.values():
                 cpus &= ~own
         self.ledger.take_back(cpus)
-        if self._reusing_pod == pod_uid:
-            self._reusable &= ~cpus
+        if self.reusing_pod == pod_uid:
+            self.reusable &= ~cpus
         if others is not None:
-            self._held[pod_uid] = others
+            self.held[pod_uid] = others
             return
         if whole is not None:
-            del self._pod_cpus[pod_uid]
-        del self._held[pod_uid]
+            del self.whole_pods[pod_uid]
+        del self.held[pod_uid]
 
     def adopt(self, pod_uid: str, container_name: str, cpus: int) -> None:
         """Note CPUs, as a bit set, that the container was given before this provider was made.
@@ -325,9 +303,9 @@ class CpuProvider:
         Raises:
             AllocationError: the container has CPUs already, or one of these is another's.
         """
-        held = self._held.get(pod_uid, {})
+        held = self.held.get(pod_uid, {})
         self._give(cpus, f"container {container_name!r}", has_some=container_name in held)
-        self._held[pod_uid] = {**held, container_name: cpus}
+        self.held[pod_uid] = {**held, container_name: cpus}
 
     def adopt_pod(self, pod_uid: str, cpus: int, containers: Mapping[str, int]) -> None:
         """Note CPUs that a pod was given as a whole, and which of them each container has; see `adopt`.
@@ -336,7 +314,7 @@ class CpuProvider:
             AllocationError: one of these is another's.
         """
         self._give(cpus, "the pod")
-        self._pod_cpus[pod_uid], self._held[pod_uid] = cpus, dict(containers)
+        self.whole_pods[pod_uid], self.held[pod_uid] = cpus, dict(containers)
 
     def _give(self, cpus: int, whose: str, *, has_some: bool = False) -> None:
         """Mark CPUs as given, unless others have some of them, or their container has CPUs already."""
@@ -357,9 +335,9 @@ class CpuProvider:
             shared: the CPUs of the shared pool; all others are given, even if nobody is known to hold them.
             pods: by pod uid, the CPUs of pods that have them as a whole.
         """
-        self._held = {uid: dict(containers) for uid, containers in held.items()}
-        self._pod_cpus = dict(pods or {})
-        self._reusing_pod, self._reusable = "", 0
+        self.held = SharedDict({uid: dict(containers) for uid, containers in held.items()})
+        self.whole_pods = SharedDict(pods or {})
+        self.reusing_pod, self.reusable = "", 0
         self.ledger.take_back(self.ledger.given)
         self.ledger.give(self.ledger.capacity.shareable & ~shared)
 
@@ -374,20 +352,20 @@ class CpuProvider:
         fault = reserved_fault(reserved, shared, strict=self._options.strict_cpu_reservation)
         if fault is not None or capacity.shareable != other.ledger.capacity.shareable:
             raise ConfigError(fault[1] if fault else "the state has other CPUs than the machine less its reserved ones")
-        self.restore(other._held, int(shared), other._pod_cpus)
+        self.restore(dict(other.held), int(shared), dict(other.whole_pods))
 
     def _free(self) -> int:
         return self.ledger.capacity.allocatable & ~self.ledger.given
 
     def _reusable_by(self, pod_uid: str) -> int:
-        return self._reusable if self._reusing_pod == pod_uid else 0
+        return self.reusable if self.reusing_pod == pod_uid else 0
 
     def _note_reuse(self, pod_uid: str, container: Container, cpus: int) -> None:
         """Leave the CPUs of an init container that ends to the containers after it, but no others."""
         reusable = self._reusable_by(pod_uid)
-        self._reusing_pod = pod_uid
+        self.reusing_pod = pod_uid
         ends = container.is_init and not container.is_sidecar
-        self._reusable = reusable | cpus if ends else reusable & ~cpus
+        self.reusable = reusable | cpus if ends else reusable & ~cpus
 
     def _check_whole_cores(self, request: int) -> None:
         """Refuse a request that whole, free cores cannot meet.

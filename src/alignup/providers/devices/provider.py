@@ -7,11 +7,13 @@ next one; this module keeps which containers hold them.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
+from alignup.core.amounts.holders import DeviceHolders, PodDevices
+from alignup.core.shared_dict import SharedDict
 from alignup.errors import AllocationError
 from alignup.kubernetes.versions import VersionProfile
-from alignup.machine.bits import bit_numbers, union
+from alignup.machine.bits import bit_numbers
 from alignup.machine.device_inventory import Device, checked_devices
 from alignup.providers.devices.inventory import DevicePlugin, DevicePool, Preference, preference_of
 from alignup.topology_manager.hints import HintList, TopologyHint
@@ -27,29 +29,10 @@ if TYPE_CHECKING:
 __all__ = ["Device", "DevicePlugin", "DeviceProvider"]
 
 
-class _PodDevices(NamedTuple):
-    """The devices of a pod's containers, as bits by resource, and those that later ones may take over."""
-
-    containers: Mapping[str, Mapping[str, int]]
-    reusable: Mapping[str, int]
-
-    def held(self, resource: str) -> int:
-        """Return all devices of a resource that any container of the pod holds."""
-        return union(resources.get(resource, 0) for resources in self.containers.values())
-
-    def with_more(self, name: str, chosen: Mapping[str, int], reusable: Mapping[str, int]) -> _PodDevices:
-        """Return the same with more devices for one container."""
-        if not self.containers:
-            return _PodDevices({name: chosen}, reusable)
-        held = self.containers.get(name)
-        more = {**held, **chosen} if held else dict(chosen)
-        return _PodDevices({**self.containers, name: more}, reusable)
+_NOTHING: Final = PodDevices({}, {})
 
 
-_NOTHING: Final = _PodDevices({}, {})
-
-
-class DeviceProvider:
+class DeviceProvider(DeviceHolders):
     """Gives containers the devices of extended resources, near to their affinity where it can.
 
     Args:
@@ -66,6 +49,7 @@ class DeviceProvider:
     """
 
     name = "devices"
+    pools: dict[str, DevicePool]
 
     def __init__(
         self,
@@ -79,10 +63,6 @@ class DeviceProvider:
         self._pairing = pairing
         self._over_all_nodes = (profile or VersionProfile()).device_hints_over_all_nodes
         self._preferences = {resource: preference_of(plugin) for resource, plugin in (plugins or {}).items()}
-        # The devices of each resource.
-        self.pools: dict[str, DevicePool] = {}
-        self._pods: dict[str, _PodDevices] = {}
-        self._last_pod = ""
         for resource, devices in inventory.items():
             self.update(resource, devices)
 
@@ -92,8 +72,7 @@ class DeviceProvider:
         other._machine, other._preferences = self._machine, self._preferences
         other._pairing = self._pairing
         other._over_all_nodes = self._over_all_nodes
-        other.pools = {resource: pool.copy() for resource, pool in self.pools.items()}
-        other._pods, other._last_pod = self._pods.copy(), self._last_pod
+        other.hold_as(self)
         return other
 
     def update(self, resource: str, devices: Sequence[Device], plugin: DevicePlugin | Preference | None = None) -> None:
@@ -116,32 +95,34 @@ class DeviceProvider:
         old = self.pools.get(resource)
         given = 0 if old is None else old.ledger.given
         reported = {device.id for device in devices}
-        held = [] if old is None else [old.devices[bit] for bit in bit_numbers(given)]
-        gone = [device for device in held if device.id not in reported]
+        there = [] if old is None else [old.devices[bit] for bit in bit_numbers(given)]
+        gone = [device for device in there if device.id not in reported]
         if plugin is not None:
             # a copy of this provider has the same mapping
             self._preferences = {**self._preferences, resource: preference_of(plugin)}
         pool = self._pool(resource, devices, gone)
         if old is None:
-            self.pools[resource] = pool
+            self.pools = {**self.pools, resource: pool}
             return
         pool.ledger.give(pool.bits(old.ids(given)))
 
-        def moved(bits_of: Mapping[str, int]) -> Mapping[str, int]:
+        def moved(bits_of: dict[str, int]) -> dict[str, int]:
             if resource not in bits_of:
                 return bits_of
             return {**bits_of, resource: pool.bits(old.ids(bits_of[resource]))}
 
-        pods = {}
-        for uid, entry in self._pods.items():
+        held: SharedDict[str, PodDevices] = SharedDict()
+        for uid, entry in self.pods.items():
             containers = {name: moved(bits_of) for name, bits_of in entry.containers.items()}
-            pods[uid] = _PodDevices(containers, moved(entry.reusable))
-        self.pools[resource], self._pods = pool, pods  # one line without a call: no exception comes between
+            held[uid] = PodDevices(containers, moved(entry.reusable))
+        pools = {**self.pools, resource: pool}
+        # one line without a call: no exception comes between
+        self.pools, self.pods = pools, held
 
     def topology_hints(self, pod: Pod, container: Container) -> ResourceHints:
         """Return near which nodes enough devices are, for each resource that the container asks for."""
         found: dict[str, HintList | None] = {}
-        pools, entry = self.pools, self._pods.get(pod.uid)
+        pools, entry = self.pools, self.pods.get(pod.uid)
         if entry is None:  # the usual case: nothing is held, and nothing left by earlier containers
             for resource, request in container.devices:
                 if resource in pools:
@@ -155,7 +136,7 @@ class DeviceProvider:
 
     def pod_topology_hints(self, pod: Pod) -> ResourceHints:
         """Return the same for all containers of the pod together; nothing is reused here."""
-        entry = self._pods.get(pod.uid, _NOTHING)
+        entry = self.pods.get(pod.uid, _NOTHING)
         return {
             resource: _hints(self.pools[resource], entry.held(resource), 0, request)
             for resource, request in pod.devices
@@ -168,17 +149,17 @@ class DeviceProvider:
         Raises:
             AllocationError: There are too few of some resource; nothing was given to this container.
         """
-        entry = self._pods.get(pod.uid, _NOTHING)
-        if self._last_pod != pod.uid:
+        entry = self.pods.get(pod.uid, _NOTHING)
+        if self.last_pod != pod.uid:
             if entry.reusable:  # what init containers left is forgotten once another pod has come
-                entry = self._pods[pod.uid] = entry._replace(reusable={})
-            self._last_pod = pod.uid
+                entry = self.pods[pod.uid] = PodDevices(entry.containers, {})
+            self.last_pod = pod.uid
         if not container.devices:
             return
         if chosen := self._chosen(container, affinity, entry):
             self._keep(pod.uid, container.name, chosen, is_reusable=container.is_init and not container.is_sidecar)
 
-    def _chosen(self, container: Container, affinity: TopologyHint, entry: _PodDevices) -> dict[str, int]:
+    def _chosen(self, container: Container, affinity: TopologyHint, entry: PodDevices) -> dict[str, int]:
         """Return the devices of each resource that a container does not hold yet; its pod has `entry`.
 
         Raises:
@@ -202,15 +183,6 @@ class DeviceProvider:
 
     def allocate_pod(self, pod: Pod, affinity: TopologyHint) -> None:
         """Do nothing: a pod with resources of its own gets devices when its containers start; see `Node.started`."""
-
-    def preview(self, pod: Pod, container: Container, affinity: TopologyHint) -> Mapping[str, tuple[str, ...]]:  # noqa: ARG002  # as for the others
-        """Return the ids that `allocate` would give to the only container of a pod that is not known yet.
-
-        Raises:
-            AllocationError: there are too few of some resource.
-        """
-        found = self._chosen(container, affinity, _NOTHING)
-        return {resource: self.pools[resource].sorted_ids(bits) for resource, bits in found.items()}
 
     def adopt(self, pod_uid: str, container_name: str, ids: Mapping[str, Iterable[str]]) -> None:
         """Note devices, by resource, that the container was given before this provider was made.
@@ -249,10 +221,11 @@ class DeviceProvider:
         Raises:
             AllocationError: a device that is held is neither in the inventory nor among those that are gone.
         """
-        self._pods = {}
-        for resource in (*self.pools, *(one for one in gone if one not in self.pools)):
-            reported = self.pools[resource].reported if resource in self.pools else ()
-            self.pools[resource] = self._pool(resource, reported, gone.get(resource, ()))
+        self.pods, old = SharedDict(), self.pools
+        self.pools = {
+            resource: self._pool(resource, old[resource].reported if resource in old else (), gone.get(resource, ()))
+            for resource in {**old, **gone}
+        }
         for uid, containers in held.items():
             for name, resources in containers.items():
                 self._keep(uid, name, {resource: self._known(resource, ids) for resource, ids in resources.items()})
@@ -260,19 +233,19 @@ class DeviceProvider:
     def inherit(self, other: DeviceProvider) -> None:
         """Take over what the checkpoint of the kubelet before a restart says; `other` is as it was then."""
         self.pools = {resource: pool.copy() for resource, pool in other.pools.items()}
-        self._pods = {uid: entry._replace(reusable={}) for uid, entry in other._pods.items()}
+        self.pods = SharedDict({uid: PodDevices(entry.containers, {}) for uid, entry in other.pods.items()})
 
     def _pool(self, resource: str, devices: Sequence[Device], gone: Sequence[Device]) -> DevicePool:
         """Return a pool in which nothing is given."""
         ids, preference = self._machine.numa_node_ids, self._preferences.get(resource)
         return DevicePool(resource, devices, ids, gone, preference, over_all_nodes=self._over_all_nodes)
 
-    def _keep(self, pod_uid: str, container_name: str, chosen: Mapping[str, int], *, is_reusable: bool = False) -> None:
+    def _keep(self, pod_uid: str, container_name: str, chosen: dict[str, int], *, is_reusable: bool = False) -> None:
         """Mark devices as given to a container, and as reusable or not by the pod's later ones.
 
         Other containers of the pod may hold some of them too.
         """
-        entry = self._pods.get(pod_uid, _NOTHING)
+        entry = self.pods.get(pod_uid, _NOTHING)
         reusable = entry.reusable
         if is_reusable or reusable:
             reusable = dict(reusable)
@@ -282,7 +255,7 @@ class DeviceProvider:
                 elif resource in reusable:
                     reusable[resource] &= ~bits
         # whose they are comes first: what is cut short can be released
-        self._pods[pod_uid] = entry.with_more(container_name, chosen, reusable)
+        self.pods[pod_uid] = entry.with_more(container_name, chosen, reusable)
         for resource, bits in chosen.items():
             self.pools[resource].ledger.give(bits)
 
@@ -291,26 +264,26 @@ class DeviceProvider:
 
         It is the container's until the end, so that a call that was cut short can be repeated.
         """
-        entry = self._pods.get(pod_uid)
+        entry = self.pods.get(pod_uid)
         if entry is None or container_name not in entry.containers:
             return
         if len(entry.containers) == 1:
             for resource, bits in entry.containers[container_name].items():
                 self.pools[resource].ledger.take_back(bits)
-            del self._pods[pod_uid]
+            del self.pods[pod_uid]
             return
         reusable = dict(entry.reusable)
-        left = _PodDevices({name: held for name, held in entry.containers.items() if name != container_name}, reusable)
+        left = PodDevices({name: held for name, held in entry.containers.items() if name != container_name}, reusable)
         for resource, bits in entry.containers[container_name].items():
             freed = bits & ~left.held(resource)
             self.pools[resource].ledger.take_back(freed)
             if resource in reusable:
                 reusable[resource] &= ~freed
-        self._pods[pod_uid] = left
+        self.pods[pod_uid] = left
 
     def devices(self, pod_uid: str, container_name: str) -> Mapping[str, tuple[str, ...]]:
         """Return the ids that a container holds, by resource, sorted."""
-        entry = self._pods.get(pod_uid)
+        entry = self.pods.get(pod_uid)
         held = None if entry is None else entry.containers.get(container_name)
         if not held:
             return {}
@@ -319,7 +292,7 @@ class DeviceProvider:
 
     def numa_nodes(self, pod_uid: str, container_name: str) -> int:
         """Return the mask of the NUMA nodes, by position, that some device of a container is near to alone."""
-        entry = self._pods.get(pod_uid)
+        entry = self.pods.get(pod_uid)
         held = {} if entry is None else entry.containers.get(container_name) or {}
         mask = 0
         for resource, bits in held.items():

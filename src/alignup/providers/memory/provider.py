@@ -11,7 +11,9 @@ from functools import lru_cache, partial
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final
 
+from alignup.core.amounts.holders import MemoryHolders
 from alignup.core.amounts.memory_ledger import MemoryCapacity, MemoryHolding, MemoryLedger, MemoryShortage
+from alignup.core.shared_dict import SharedDict
 from alignup.errors import AllocationError, ConfigError
 from alignup.kubernetes.qos import QOSClass
 from alignup.kubernetes.versions import PodLevel, VersionProfile
@@ -58,7 +60,7 @@ class RestoredMemory(Record):
     parts: Mapping[str, dict[str, tuple[bool, Requests]]] = field(default_factory=dict, hash=False)
 
 
-class MemoryProvider:
+class MemoryProvider(MemoryHolders):
     """Gives Guaranteed containers the memory of as few NUMA nodes as can hold it.
 
     A pod that is not Guaranteed has no memory requests in its record, and gets nothing here.
@@ -79,10 +81,7 @@ class MemoryProvider:
         ConfigError: a kubelet would not start with these reservations, or they do not fit the machine.
     """
 
-    __slots__ = (
-        "_checks_groups", "_holdings", "_ids", "_init_holdings", "_only_where_requested",
-        "_pod_holdings", "_pod_parts", "_pods", "ledger", "says_why",
-    )  # fmt: skip
+    __slots__ = ("_checks_groups", "_ids", "_only_where_requested", "says_why")
 
     name = "memory"
 
@@ -95,12 +94,6 @@ class MemoryProvider:
         self._only_where_requested = profile.memory_only_where_requested
         capacity = memory_capacity(machine, tuple(reserved), checks_groups=self._checks_groups)
         self.ledger = MemoryLedger(capacity)
-        self._holdings: dict[tuple[str, str], MemoryHolding] = {}
-        # by pod uid: of pods that have memory as a whole, that, and what of it each container has
-        self._pod_holdings: dict[str, MemoryHolding] = {}
-        self._pod_parts: dict[str, dict[str, tuple[bool, Requests]]] = {}
-        self._pods: dict[tuple[str, str], str] = {}
-        self._init_holdings: dict[str, tuple[MemoryHolding, ...]] = {}
         # False where nobody reads why memory cannot be had: the sentence looks at every NUMA node.
         self.says_why = True
 
@@ -110,10 +103,7 @@ class MemoryProvider:
         other._ids = self._ids
         other._checks_groups = self._checks_groups
         other._only_where_requested = self._only_where_requested
-        other._pod_holdings, other._pod_parts = self._pod_holdings.copy(), self._pod_parts.copy()
-        other.ledger = self.ledger.copy()
-        other._holdings = self._holdings.copy()
-        other._init_holdings, other._pods = self._init_holdings.copy(), self._pods.copy()
+        other.hold_as(self)
         other.says_why = self.says_why
         return other
 
@@ -140,7 +130,7 @@ class MemoryProvider:
             return {} if self._places_nothing(pod) else None
         if container.fractional_memory:
             return None
-        if (held := self._holdings.get((pod.uid, container.name))) is not None:
+        if (held := self.holdings.get((pod.uid, container.name))) is not None:
             return _hints_as_held(held, requests)
         return self._hints(pod.uid, requests)
 
@@ -151,14 +141,14 @@ class MemoryProvider:
             return None
         if pod.has_shared_pool and empty_shared_pool(pod, dict(requests)):
             return {kind: HintList.empty() for kind, _ in requests}
-        if self._holdings:
+        if self.holdings:
             for container in pod.all_containers:
-                if (held := self._holdings.get((pod.uid, container.name))) is not None:
+                if (held := self.holdings.get((pod.uid, container.name))) is not None:
                     return _hints_as_held(held, requests)
         return self._hints(pod.uid, requests)
 
     def _hints(self, pod_uid: str, requests: tuple[tuple[str, int], ...]) -> ResourceHints:
-        hints = self.ledger.hints(requests, self._init_holdings.get(pod_uid, ()))
+        hints = self.ledger.hints(requests, self.init_holdings.get(pod_uid, ()))
         return {kind: hints for kind, _ in requests} if hints else {}
 
     def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:
@@ -176,16 +166,16 @@ class MemoryProvider:
             if self._places_nothing(pod):  # as older kubelets do
                 if affinity.affinity is None:
                     raise AllocationError("a container without an affinity that requests no memory has no NUMA nodes")
-                self._would_take(pod.uid, ((MEMORY, 0),), affinity)
+                self._take(self.ledger.copy(), pod.uid, ((MEMORY, 0),), affinity, SharedDict(), "")
             return
-        if key in self._holdings:
+        if key in self.holdings:
             return
         if container.fractional_memory:
             raise _fraction_error(container)
-        got = self._take(self.ledger, pod.uid, requests, affinity, self._holdings, key)
-        self._pods[key] = pod.namespaced_name
+        got = self._take(self.ledger, pod.uid, requests, affinity, self.holdings, key)
+        self.names[key] = pod.namespaced_name
         if container.is_init and not container.is_sidecar:
-            self._init_holdings[pod.uid] = (*self._init_holdings.get(pod.uid, ()), got)
+            self.init_holdings[pod.uid] = (*self.init_holdings.get(pod.uid, ()), got)
 
     def _places_nothing(self, pod: Pod) -> bool:
         """Return whether this kubelet looks for a place for containers of a pod that request no memory.
@@ -205,32 +195,12 @@ class MemoryProvider:
         Raises:
             AllocationError: as for `allocate`, or nothing would be left to share (`EmptyPodSharedPoolError`).
         """
-        if not pod.memory or pod.qos is not QOSClass.GUARANTEED or pod.uid in self._pod_holdings:
+        if not pod.memory or pod.qos is not QOSClass.GUARANTEED or pod.uid in self.pod_holdings:
             return
         check_shared_pool(pod, dict(pod.memory))
-        self._take(self.ledger, pod.uid, pod.memory, affinity, self._pod_holdings, pod.uid)
-        self._pod_parts[pod.uid] = _divided(pod)
-        self._pods[pod.uid, ""] = pod.namespaced_name
-
-    def preview(self, pod: Pod, container: Container, affinity: TopologyHint) -> tuple[MemoryBlock, ...]:
-        """Return the memory that `allocate` would give to the only container of a pod that is not known yet.
-
-        Raises:
-            AllocationError: as for `allocate`.
-        """
-        if not container.memory:
-            return ()
-        if container.fractional_memory:
-            raise _fraction_error(container)
-        return self._blocks_of(self._would_take(pod.uid, container.memory, affinity))
-
-    def _would_take(self, pod_uid: str, requests: Requests, affinity: TopologyHint) -> MemoryHolding:
-        """Return what a pod or one of its containers would get.
-
-        Raises:
-            AllocationError: it cannot be had.
-        """
-        return self._take(self.ledger.copy(), pod_uid, requests, affinity, {}, "")
+        self._take(self.ledger, pod.uid, pod.memory, affinity, self.pod_holdings, pod.uid)
+        self.pod_parts[pod.uid] = _divided(pod)
+        self.names[pod.uid, ""] = pod.namespaced_name
 
     def _take(
         self,
@@ -238,7 +208,7 @@ class MemoryProvider:
         pod_uid: str,
         requests: Requests,
         affinity: TopologyHint,
-        into: dict[Any, MemoryHolding],
+        into: SharedDict[Any, MemoryHolding],
         key: object,
     ) -> MemoryHolding:
         """Take memory for a pod or one of its containers from a ledger, and keep it under a key.
@@ -247,7 +217,7 @@ class MemoryProvider:
             AllocationError: it cannot be had; nothing was taken.
         """
         mask = affinity.affinity
-        donors = self._init_holdings.get(pod_uid, ())
+        donors = self.init_holdings.get(pod_uid, ())
         got = ledger.allocate(requests, donors, None if mask is None else int(mask), affinity.preferred, into, key)
         if isinstance(got, MemoryShortage):
             raise self._error(got, pod_uid, requests)
@@ -255,23 +225,23 @@ class MemoryProvider:
 
     def release(self, pod_uid: str, container_name: str) -> None:
         """Take back what the container holds, if anything; a call that was cut short can be repeated."""
-        if pod_uid in self._pod_holdings:
-            kept = {name: one for name, one in self._pod_parts.get(pod_uid, {}).items() if name != container_name}
+        if pod_uid in self.pod_holdings:
+            kept = {name: one for name, one in self.pod_parts.get(pod_uid, {}).items() if name != container_name}
             if kept:  # the memory stays the pod's until its last container is gone
-                self._pod_parts[pod_uid] = kept
+                self.pod_parts[pod_uid] = kept
                 return
-            self._pods.pop((pod_uid, ""), None)
-            self._pod_parts.pop(pod_uid, None)
-            self.ledger.release(self._pod_holdings[pod_uid], self._pod_holdings, pod_uid)
+            self.names.pop((pod_uid, ""), None)
+            self.pod_parts.pop(pod_uid, None)
+            self.ledger.release(self.pod_holdings[pod_uid], self.pod_holdings, pod_uid)
             return
-        holding = self._holdings.get((pod_uid, container_name))
+        holding = self.holdings.get((pod_uid, container_name))
         if holding is None:
             return
-        self._pods.pop((pod_uid, container_name), None)
-        left = tuple([donor for donor in self._init_holdings.pop(pod_uid, ()) if donor is not holding])
+        self.names.pop((pod_uid, container_name), None)
+        left = tuple([donor for donor in self.init_holdings.pop(pod_uid, ()) if donor is not holding])
         if left:
-            self._init_holdings[pod_uid] = left
-        self.ledger.release(holding, self._holdings, (pod_uid, container_name))
+            self.init_holdings[pod_uid] = left
+        self.ledger.release(holding, self.holdings, (pod_uid, container_name))
 
     def started(self, pod: Pod, container_name: str) -> None:
         """Take back what the init containers before this one hold: they have ended, but for sidecars."""
@@ -283,16 +253,16 @@ class MemoryProvider:
 
     def blocks(self, pod_uid: str, container_name: str) -> tuple[MemoryBlock, ...]:
         """Return what the container holds, by type; an init container no longer holds what it handed on."""
-        if pod_uid in self._pod_parts:
-            ids = self._ids_of(self._pod_holdings[pod_uid])
-            _, parts = self._pod_parts[pod_uid].get(container_name, (False, ()))
+        if pod_uid in self.pod_parts:
+            ids = self._ids_of(self.pod_holdings[pod_uid])
+            _, parts = self.pod_parts[pod_uid].get(container_name, (False, ()))
             return tuple([MemoryBlock(ids, kind, size) for kind, size in parts])
-        holding = self._holdings.get((pod_uid, container_name))
+        holding = self.holdings.get((pod_uid, container_name))
         return () if holding is None else self._blocks_of(holding)
 
     def pod_blocks(self, pod_uid: str) -> tuple[MemoryBlock, ...]:
         """Return what a pod holds as a whole, by type; empty if its containers hold theirs one by one."""
-        holding = self._pod_holdings.get(pod_uid)
+        holding = self.pod_holdings.get(pod_uid)
         return () if holding is None else self._blocks_of(holding)
 
     def _blocks_of(self, holding: MemoryHolding) -> tuple[MemoryBlock, ...]:
@@ -313,9 +283,9 @@ class MemoryProvider:
         In a pod that has memory as a whole, the memory that containers share is listed for the first of them only, init
         containers that end have no entry, and the empty name has the memory that is left.
         """
-        if pod_uid in self._pod_parts:
+        if pod_uid in self.pod_parts:
             return self._pod_shares(pod_uid).get(container_name, {})
-        holding = self._holdings.get((pod_uid, container_name))
+        holding = self.holdings.get((pod_uid, container_name))
         if holding is None:
             return {}
         ids = [self._ids[position] for position in holding.positions()]
@@ -323,11 +293,11 @@ class MemoryProvider:
 
     def _pod_shares(self, pod_uid: str) -> dict[str, dict[str, dict[int, int]]]:
         """Return the shares of all containers of a pod that has memory as a whole, by name."""
-        holding = self._pod_holdings[pod_uid]
+        holding = self.pod_holdings[pod_uid]
         ids = [self._ids[position] for position in holding.positions()]
         left = {kind: list(taken) for kind, taken in holding.shares().items()}
         found: dict[str, dict[str, dict[int, int]]] = {}
-        for name, (ends, parts) in self._pod_parts[pod_uid].items():
+        for name, (ends, parts) in self.pod_parts[pod_uid].items():
             for kind, size in () if ends else parts:
                 missing, given = size, {}
                 for index, numa_id in enumerate(ids):
@@ -351,17 +321,17 @@ class MemoryProvider:
         Raises:
             AllocationError: the container has memory already.
         """
-        if (pod_uid, container_name) in self._holdings:
+        if (pod_uid, container_name) in self.holdings:
             raise AllocationError(f"container {container_name!r} holds memory already")
         if (holding := self._adopted(shares)) is not None:
-            self._holdings[pod_uid, container_name] = holding
-            self._pods[pod_uid, container_name] = called or pod_uid
+            self.holdings[pod_uid, container_name] = holding
+            self.names[pod_uid, container_name] = called or pod_uid
 
     def adopt_pod(self, pod: Pod, shares: Mapping[str, Mapping[int, int]]) -> None:
         """Note memory that a pod was given as a whole, for its containers to divide; see `adopt`."""
         if (holding := self._adopted(shares)) is not None:
-            self._pod_holdings[pod.uid], self._pod_parts[pod.uid] = holding, _divided(pod)
-            self._pods[pod.uid, ""] = pod.namespaced_name
+            self.pod_holdings[pod.uid], self.pod_parts[pod.uid] = holding, _divided(pod)
+            self.names[pod.uid, ""] = pod.namespaced_name
 
     def _adopted(self, shares: Mapping[str, Mapping[int, int]]) -> MemoryHolding | None:
         position = {numa_id: index for index, numa_id in enumerate(self._ids)}
@@ -384,11 +354,11 @@ class MemoryProvider:
             dict(state.free), list(state.bound), list(state.more_users), list(state.holdings.values())
         )
         held = {key: holding for key, holding in zip(state.holdings, restored, strict=True) if holding is not None}
-        self._holdings = {key: one for key, one in held.items() if key[1]}
-        self._pods = {key: state.names.get(key[0], key[0]) for key in held}
-        self._pod_holdings = {uid: one for (uid, name), one in held.items() if not name}
-        self._pod_parts = {uid: dict(state.parts.get(uid, {})) for uid in self._pod_holdings}
-        self._init_holdings = {}
+        self.holdings = SharedDict({key: one for key, one in held.items() if key[1]})
+        self.names = SharedDict({key: state.names.get(key[0], key[0]) for key in held})
+        self.pod_holdings = SharedDict({uid: one for (uid, name), one in held.items() if not name})
+        self.pod_parts = SharedDict({uid: dict(state.parts.get(uid, {})) for uid in self.pod_holdings})
+        self.init_holdings = SharedDict()
 
     def inherit(self, other: MemoryProvider) -> None:
         """Take over what the state file of the kubelet before a restart says; `other` is as it was then.
@@ -399,8 +369,8 @@ class MemoryProvider:
         if self.allocatable != other.allocatable:
             raise ConfigError("the state file has other amounts of memory than the machine less its reservations")
         self.ledger = other.ledger.copy()
-        self._holdings, self._pods = other._holdings.copy(), other._pods.copy()
-        self._pod_holdings, self._pod_parts = other._pod_holdings.copy(), other._pod_parts.copy()
+        self.holdings, self.names = other.holdings.copy(), other.names.copy()
+        self.pod_holdings, self.pod_parts = other.pod_holdings.copy(), other.pod_parts.copy()
 
     def account(self, pod: Pod, container: Container | None) -> Accounts:
         """Return by type the bytes asked for, and those free on each NUMA node; see `HintProvider`."""
@@ -409,11 +379,11 @@ class MemoryProvider:
     def _accounts(self, pod_uid: str, requests: tuple[tuple[str, int], ...], mask: int = 0) -> dict[str, MemoryAccount]:
         """Return the account of each type now; `mask` are nodes that would do if nobody held memory there."""
         ties: Callable[[], Ties] = tuple
-        ledger, donors = self.ledger, self._init_holdings.get(pod_uid, ())
-        everything = {**self._holdings, **{(uid, ""): held for uid, held in self._pod_holdings.items()}}
+        ledger, donors = self.ledger, self.init_holdings.get(pod_uid, ())
+        everything = {**self.holdings, **{(uid, ""): held for uid, held in self.pod_holdings.items()}}
         if everything:
             wanted = partial(int, mask) if mask else partial(_wanted_mask, ledger.copy(), donors, requests)
-            ties = partial(_ties, [(held, self._pods[key]) for key, held in everything.items()], wanted, self._ids)
+            ties = partial(_ties, [(held, self.names[key]) for key, held in everything.items()], wanted, self._ids)
         families = {}
         if len(requests) > 1:
             sizes = (*(range(1, len(requests)) if len(requests) <= _MOST_TYPES else (1,)), len(requests))

@@ -83,7 +83,7 @@ def test_no_device_is_given_twice_and_all_come_back(places, actions):
         remove(made, every.all_containers, uid)
     made.update(GPU, gpus(*places))
     assert len(made.free[GPU]) == len(places)
-    assert not made._pods
+    assert not made.pods
 
 
 @examples(80)

@@ -233,7 +233,7 @@ def test_a_device_of_two_containers_is_free_when_both_are_gone():
         made.release("u", order[1])
         made.release("u", "unknown")
         assert made.free[GPU] == ("0", "1", "2")
-        assert not made._pods
+        assert not made.pods
 
 
 def test_a_container_that_holds_devices_gets_its_own_hints_again():

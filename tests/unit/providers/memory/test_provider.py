@@ -308,5 +308,5 @@ def test_nothing_is_given_twice_and_all_comes_back(actions):
             memory.release(uid, each.name)
     assert memory.free == memory.allocatable
     assert memory.ledger.unused == memory.ledger.alone == 15
-    assert not memory._holdings
-    assert not memory._init_holdings
+    assert not memory.holdings
+    assert not memory.init_holdings
