@@ -15,7 +15,7 @@ from alignup.records import Record, field, replace
 from alignup.text.counting import short_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from xml.etree.ElementTree import Element
 
     from alignup.machine.device_inventory import Inventory
@@ -70,21 +70,26 @@ def scene_element(scene: Scene) -> Element:
     boxes = lay_out(scene.machine, scene.devices, scene.remarks)
     if scene.is_headed:
         boxes = group(stacked([_heading(scene, max(boxes.width, _LEAST_WIDTH)), boxes]))
-    if scene.holdings is None:
-        return assembled(scene.title, boxes, [], None)
-    places, signs = overlay.places_of(boxes), scene.signs
-    # the subject comes last, so that no neighbour hides its lines
-    holders = sorted(scene.holders, key=lambda one: one.pod_uid == scene.subject)
-    layers = [
-        overlay.reserved_layer(places, scene.holdings.reserved_cpus),
-        overlay.amounts_layer(places, scene.holdings, signs, scene.subject, words=scene.words),
-        *(
-            overlay.holding_layer(places, one, signs[one.pod_uid], is_subject=one.pod_uid == scene.subject)
-            for one in holders
-        ),
-    ]
-    names = {signs[one.pod_uid]: one.pod for one in scene.holders}
-    return assembled(scene.title, boxes, layers, names, signs.get(scene.subject))
+    width, height = max(boxes.width, _LEAST_WIDTH), boxes.height
+    layers = [overlay.Layer(*box_layers(boxes))]
+    used: list[overlay.Sign] = []
+    if scene.holdings is not None:
+        places, signs = overlay.places_of(boxes), scene.signs
+        layers.append(overlay.reserved_layer(places, scene.holdings.reserved_cpus))
+        layers.append(overlay.amounts_layer(places, scene.holdings, signs, scene.subject, words=scene.words))
+        # the subject comes last, so that no neighbour hides its lines
+        for one in sorted(scene.holders, key=lambda one: one.pod_uid == scene.subject):
+            is_subject = one.pod_uid == scene.subject
+            layers.append(overlay.holding_layer(places, one, signs[one.pod_uid], is_subject=is_subject))
+        names = {signs[one.pod_uid]: one.pod for one in scene.holders}
+        box, layer = overlay.legend(names, signs.get(scene.subject), width)
+        for element in (layer.shapes, layer.texts):
+            element.set("transform", f"translate(0 {height})")
+        layers.append(layer)
+        height += box.height
+        used = [overlay.RESERVED, *names]
+    drawn = [*(one.shapes for one in layers), *(one.texts for one in layers)]
+    return picture(width, height, scene.title, drawn, overlay.patterns(used))
 
 
 def _heading(scene: Scene, width: int) -> Box:
@@ -93,38 +98,6 @@ def _heading(scene: Scene, width: int) -> Box:
     title = Box("title", room, 20, fitted(scene.title, room, _TITLE_FONT + 1))
     lines = wrapped(scene.subtitle or summary(scene.machine), room, FONT, _MOST_LINES)
     return framed("group", stacked([title, *(Box("line", room, 15, line) for line in lines)], 0), padding=_MARGIN)
-
-
-def assembled(
-    title: str,
-    boxes: Box,
-    layers: Sequence[overlay.Layer],
-    names: Mapping[overlay.Sign, str] | None,
-    subject: overlay.Sign | None = None,
-    further: Iterable[overlay.Sign] = (),
-) -> Element:
-    """Return the picture of a machine with layers upon it.
-
-    Args:
-        title: of the picture.
-        boxes: of the machine.
-        layers: the lowest first.
-        names: for the legend; None: the machine alone, without a legend.
-        subject: the sign that is drawn with heavy lines.
-        further: signs in the layers that the legend does not name.
-    """
-    width, height = max(boxes.width, _LEAST_WIDTH), boxes.height
-    all_layers = [overlay.Layer(*box_layers(boxes)), *layers]
-    used: list[overlay.Sign] = []
-    if names is not None:
-        box, layer = overlay.legend(names, subject, width)
-        for element in (layer.shapes, layer.texts):
-            element.set("transform", f"translate(0 {height})")
-        all_layers.append(layer)
-        height += box.height
-        used = [overlay.RESERVED, *names, *further]
-    drawn = [*(one.shapes for one in all_layers), *(one.texts for one in all_layers)]
-    return picture(width, height, title, drawn, overlay.patterns(used))
 
 
 def machine_page(scene: Scene) -> str:
