@@ -43,26 +43,6 @@ document.body.appendChild(seen);
 """
 
 
-STEP = """
-<script>
-const shown = one => getComputedStyle(one).display != "none";
-const seen = [];
-for (const label of document.querySelectorAll(".strip label")) {
-  label.click();
-  seen.push({panels: [...document.querySelectorAll(".panel")].filter(shown).length,
-    holders: [...document.querySelectorAll(".holders span")].filter(shown).map(one => one.lastChild.textContent),
-    drawn: [...document.querySelectorAll("svg.au g.au-held.film path")]
-      .filter(one => one.getClientRects().length).length});
-}
-const told = document.createElement("pre");
-told.id = "measured";
-told.textContent = JSON.stringify(seen);
-document.body.appendChild(told);
-</script>
-"""
-"""Chooses each step of a timeline, and tells what is seen then."""
-
-
 FIT = """
 <script>
 const cut = [...document.querySelectorAll(".scrolling")].filter(one => one.scrollWidth > one.clientWidth + 1);
@@ -104,7 +84,7 @@ def run(page: Path, *options: str) -> str:
 
 
 def measured(page: Path, width: int = 1600) -> Any:
-    """Return what a browser finds in a page that ends in `MEASURE`, `STEP` or `FIT`."""
+    """Return what a browser finds in a page that ends in `MEASURE` or `FIT`."""
     text = run(page, "--dump-dom", f"--window-size={width},1200")
     seen = re.search(r'<pre id="measured">(.*?)</pre>', text, re.DOTALL)
     assert seen

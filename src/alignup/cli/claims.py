@@ -141,8 +141,7 @@ def _claims(asked: Resources, known: Resources) -> tuple[Claim, ...]:
 def _node(files: NodeFiles | None, node_file: str | None, known: Resources) -> tuple[NodeObject, dict[str, int]]:
     """Return the node, and the NUMA nodes of its PCI devices by address."""
     from alignup.kubelet.layout import NODE
-    from alignup.kubelet.node_objects import read_node_object
-    from alignup.kubelet.read import machine_of
+    from alignup.kubelet.read import machine_of, read_node_object
     from alignup.kubernetes.node_fit import node_object
 
     addresses: dict[str, int] = {}

@@ -50,7 +50,7 @@ def command(
         "claims, say which of them would take it now.",
         *("--nodes", "-n"),
     ),
-    log: str | None = options.file("Explain the pods that a kubelet has refused by its log: FILE.", "--log"),
+    log: str | None = options.file("The log of a kubelet: explain what it refused.", "--log"),
     resize: bool = options.flag("Explain resizes in place; the input is that of `alignup admit --resize`."),
     view: View = options.all_of(View),
     as_json: bool = options.json("pod"),

@@ -31,7 +31,7 @@ POLICIES: Final = ("none", "best-effort", "restricted", "single-numa-node")
 SECTIONS: Final = {
     "Request": "--cpus --cpus-per-part --device --memory --part --policy --wait",
     "Options": "",
-    "Input": "--generate --pod --pods --replicas --resize --resources --scenarios --selectors",
+    "Input": "--generate --log --pod --pods --replicas --resize --resources --scenarios --selectors",
     "Node": """--config --device-resource --devices --kubelet-dir --kubelet-version --machine --near-cpus --node
         --node-name --node-object --nvidia --root""",
     "Cluster": "--context --kubeconfig --namespace --nodes",

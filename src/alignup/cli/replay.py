@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from alignup.cli import options, terminal
-from alignup.cli.inputs import open_input, read_lines, write_text
+from alignup.cli.inputs import open_input, read_lines
 from alignup.errors import InputError, errors_at, one_line
 from alignup.text.counting import counted, number_in, short_bytes
 from alignup.text.json_text import numbered_lines
@@ -47,7 +47,6 @@ def command(
         metavar="POLICY[/SCOPE],...",
         shell_complete=options.one_of(*options.POLICIES, *(f"{one}/pod" for one in options.POLICIES[1:])),
     ),
-    html: str | None = options.html,
     files: tuple[str, ...] = options.files("FILE.jsonl...", required=True),
 ) -> int:
     """Replay scenarios of pods that come and go, one JSON object a line (gzip too; `-` reads standard input).
@@ -70,8 +69,7 @@ def command(
     reports = summary or compare is not None
     if reports and (compares or len(versions) > 1 or with_hints):
         raise click.UsageError("--summary and --compare go with one kubelet version, and without --hints")
-    kept = ShownScenarios()
-    found = scenarios(files) if html is None else kept.passing(scenarios(files))
+    found = scenarios(files)
     version = versions[0] if versions else None
     with terminal.progress("replaying", count_lines(files)) as advance:
         if reports:
@@ -79,12 +77,6 @@ def command(
         else:
             compared = versions if compares or len(versions) > 1 else ()
             refused = answer(found, compared, version, advance, with_hints=with_hints, as_json=as_json)
-    if html is not None:
-        from alignup.replay.report_page import comparison_page, replay_page
-
-        alone = made[0] if reports else None
-        alike = compare is not None
-        write_text(html, comparison_page(made) if alike else replay_page(kept.scenarios, kept.count, alone, version))
     if reports:
         if as_json:
             terminal.print_json(*(one.to_dict() for one in made))
@@ -137,24 +129,6 @@ def answer(
             click.echo("\n".join(lines_of(answers[0], scenario.get("steps", ()), where)))
         advance(1)
     return refused
-
-
-class ShownScenarios:
-    """Keeps the scenarios that pass by, as many as a page shows."""
-
-    def __init__(self) -> None:
-        self.scenarios: list[dict[str, Any]] = []
-        self.count = 0
-
-    def passing(self, found: Iterable[tuple[str, dict[str, Any]]]) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield what is found."""
-        from alignup.replay.report_page import MOST_SCENARIOS
-
-        for where, scenario in found:
-            self.count += 1
-            if self.count <= MOST_SCENARIOS:
-                self.scenarios.append(scenario)
-            yield where, scenario
 
 
 def refuses(answer: dict[str, Any]) -> bool:

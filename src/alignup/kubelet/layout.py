@@ -8,26 +8,87 @@ The layout is that of a machine, with recorded answers beside it:
     var/lib/kubelet/device-plugins/kubelet_internal_checkpoint
     podresources/list.json  podresources/allocatable.json  pods.json  node.json  resources.json
 
-OpenShift's must-gather has the objects of a cluster, and of each node an archive of `sys` and `proc`
-(`alignup.kubelet.must_gather`).
+OpenShift's must-gather has the objects of a cluster, and of each node an archive of `sys` and `proc`. There the Node
+says by an annotation which MachineConfig it runs, and that has the file of the kubelet's configuration. Pods are those
+of all namespaces that are bound to the node. The state files of the kubelet are not collected.
 
 What the files say is left to the modules beside this one.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import stat
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from alignup.errors import InputError, errors_in, system_errors
-from alignup.kubelet import must_gather
 from alignup.kubelet.processes import RunningKubelet, find_kubelet
 from alignup.machine.archive import ROOT_TOPS, is_pci_link, kernel_file_size, kernel_tree, read_archive
 from alignup.machine.sysfs.tree import DirectoryTree, KernelTree
+from alignup.text.counting import some_of
+from alignup.text.documents import read_documents
+
+_MUST_GATHER_TOPS: Final = frozenset({"cluster-scoped-resources", "namespaces"})
+_NODES: Final = "cluster-scoped-resources/core/nodes/"
+_CONFIGS: Final = "cluster-scoped-resources/machineconfiguration.openshift.io/machineconfigs/"
+_PODS: Final = re.compile(r"namespaces/[^/]+/core/pods\.ya?ml")
+_CURRENT: Final = "machineconfiguration.openshift.io/currentConfig"
+_SHOWN: Final = 6
+
+
+def _is_wanted(path: str) -> bool:
+    """Return whether a file of a must-gather is read."""
+    return path.startswith((_NODES, _CONFIGS)) or _PODS.fullmatch(path) is not None
+
+
+def must_gather_files(files: Mapping[str, bytes], name: str) -> dict[str, bytes]:
+    """Return the files of a node by the paths of the layout; none if these are not of a must-gather.
+
+    Args:
+        files: those of the must-gather that are wanted.
+        name: the node's; where there is one only, it may be another.
+
+    Raises:
+        InputError: there are several nodes, and none has that name; or a file is no YAML.
+    """
+    there = {path.removeprefix(_NODES).removesuffix(".yaml"): path for path in files if path.startswith(_NODES)}
+    if not there:
+        return {}
+    if name not in there and len(there) > 1:
+        names = some_of(list(there), _SHOWN)
+        raise InputError(f"expected the files of one node, got those of {names}; --node-name NAME chooses one")
+    name = name if name in there else next(iter(there))
+    told = read_documents(files[there[name]], there[name])
+    found = {"node.json": _json(told[0] if told else None)}
+    config = f"{_CONFIGS}{_at(told, 0, 'metadata', 'annotations', _CURRENT)}.yaml"
+    if config in files:
+        found["var/lib/kubelet/config.yaml"] = files[config]
+    lists = [path for path in files if _PODS.fullmatch(path)]
+    if lists:
+        documents = [one for path in lists if name.encode() in files[path] for one in read_documents(files[path], path)]
+        pods = [pod for one in documents if isinstance(items := _at(one, "items"), list) for pod in items]
+        found["pods.json"] = _json({"items": [pod for pod in pods if _at(pod, "spec", "nodeName") == name]})
+    return found
+
+
+def _at(value: Any, *path: str | int) -> Any:
+    """Return what lies at a path of an object; None: it has no such place."""
+    try:
+        for key in path:
+            value = value[key]
+    except (LookupError, TypeError):
+        return None
+    return value
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, default=str).encode()
+
 
 # What names a file or a folder.
 AnyPath: TypeAlias = str | os.PathLike[str]
@@ -58,7 +119,7 @@ CLAIMS: Final = "resources.json"
 FILES: Final = frozenset(
     (CONFIG, CPU_STATE, MEMORY_STATE, ALLOCATED, DEVICE_CHECKPOINT, LIST, ALLOCATABLE, PODS, NODE, CLAIMS)
 )
-_TOPS: Final = ROOT_TOPS | must_gather.TOPS | {name.partition("/")[0] for name in FILES}
+_TOPS: Final = ROOT_TOPS | _MUST_GATHER_TOPS | {name.partition("/")[0] for name in FILES}
 # Of one file: the pods of a node with thousands of them.
 _MOST_BYTES: Final = 32 << 20
 _CHUNK: Final = 1 << 20
@@ -165,7 +226,7 @@ class ArchiveFiles:
         self.source = os.fspath(path)
         archive = read_archive(path, _TOPS, _most_bytes, is_pci_link, _WHAT, node_name)
         with errors_in(self.source):
-            self._files = {**must_gather.node_files(archive.files, node_name or archive.folder), **archive.files}
+            self._files = {**must_gather_files(archive.files, node_name or archive.folder), **archive.files}
         self.kernel = kernel_tree(archive, self.source)
 
     def read(self, path: str) -> bytes | None:
@@ -184,7 +245,7 @@ class ArchiveFiles:
 def _most_bytes(path: str) -> int | None:
     """Return how many bytes a file of an archive may have; None: it is no file of a node."""
     is_nodes = path in FILES or path.rpartition("/")[0] == CONFIG_FOLDER or path in CONFIGS_ELSEWHERE
-    is_nodes = is_nodes or must_gather.is_wanted(path)
+    is_nodes = is_nodes or _is_wanted(path)
     return _MOST_BYTES if is_nodes else kernel_file_size(path)
 
 

@@ -97,13 +97,14 @@ class KubeletConfig(Record):
             ConfigError: a kubelet of that release would refuse a policy, the scope, the gates, the options that are
                 set, or fields next to each other.
         """
-        for name, value, known in (
-            ("topologyManagerPolicy", self.topology_manager_policy, TOPOLOGY_POLICIES),
-            ("topologyManagerScope", self.topology_manager_scope, TOPOLOGY_SCOPES),
-            ("cpuManagerPolicy", self.cpu_manager_policy, _CPU_POLICIES),
-            ("memoryManagerPolicy", self.memory_manager_policy, _MEMORY_POLICIES),
-            ("reading", self.reading, READINGS),
+        for name, known in (
+            ("topology_manager_policy", TOPOLOGY_POLICIES),
+            ("topology_manager_scope", TOPOLOGY_SCOPES),
+            ("cpu_manager_policy", _CPU_POLICIES),
+            ("memory_manager_policy", _MEMORY_POLICIES),
+            ("reading", READINGS),
         ):
+            value = getattr(self, name)
             if value not in known:
                 raise ConfigError.at(name, f"one of {', '.join(known)}", value)
         if self.cpu_manager_policy_options.align_by_socket and self.topology_manager_policy == "single-numa-node":
@@ -162,10 +163,11 @@ class KubeletConfig(Record):
         _check_gates(wire.feature_gates or {}, gates, release, is_strict=not option_gates_on)
         if wire.kind is not None and wire.kind != "KubeletConfiguration":
             raise InputError.at("kind", "KubeletConfiguration", wire.kind)
-        policy = wire.topology_manager_policy or "none"
+        policy = _one_of(TOPOLOGY_POLICIES, wire.topology_manager_policy, "topologyManagerPolicy")
         # the kubelet looks at neither options nor scope under policy none, but its validation at the scope
         topology_options = (wire.topology_manager_policy_options or {}) if policy != "none" else {}
         cpu_options = wire.cpu_manager_policy_options or {}
+        memory_policy = _one_of(_MEMORY_POLICIES, wire.memory_manager_policy, "memoryManagerPolicy")
         families = (policy_options.TOPOLOGY_FAMILY, topology_options), (policy_options.CPU_FAMILY, cpu_options)
         for family, options in families:
             policy_options.check_available(family, options, release, gates, f"{family.kind}ManagerPolicyOptions")
@@ -174,15 +176,15 @@ class KubeletConfig(Record):
         scope = scope.lower() if scope in {"Pod", "Container"} and reading == DOCUMENTS else scope
         made = cls(
             topology_manager_policy=policy,
-            topology_manager_scope=scope or "container",
+            topology_manager_scope=_one_of(TOPOLOGY_SCOPES, scope, "topologyManagerScope"),
             topology_manager_policy_options=policy_options.parse_topology_options(topology_options),
-            cpu_manager_policy=wire.cpu_manager_policy or "none",
+            cpu_manager_policy=_one_of(_CPU_POLICIES, wire.cpu_manager_policy, "cpuManagerPolicy"),
             cpu_manager_policy_options=policy_options.parse_cpu_options(cpu_options),
             reserved_system_cpus=_reserved_cpus(wire.reserved_system_cpus or ""),
             # fractions rounded up
             reserved_cpu_count=0 if wire.reserved_system_cpus else -(-reserve.amounts.get("cpu", 0) // 1000),
             # without the gate there is no such manager
-            memory_manager_policy=(gates.get("MemoryManager", True) and wire.memory_manager_policy) or "None",
+            memory_manager_policy=memory_policy if gates.get("MemoryManager", True) else "None",
             reserved_memory=_reserved_memory(wire.reserved_memory or ()),
             feature_gates=wire.feature_gates or {},
             node_reserve=reserve,
@@ -276,6 +278,13 @@ def _check_gates(
             f"the feature gate SidecarContainers=false of kubelet {version} is not followed: pods with restartable "
             "init containers, which that kubelet refuses, are judged as with it on"
         )
+
+
+def _one_of(known: Sequence[str], value: str | None, where: str) -> str:
+    """Return the value, the first of the known ones if there is none."""
+    if value and value not in known:
+        raise ConfigError.at(where, f"one of {', '.join(known)}", value)
+    return value or known[0]
 
 
 def _reserved_cpus(text: str) -> CPUSet:

@@ -17,18 +17,21 @@ from alignup.machine.device_inventory import Device
 from alignup.machine.machine import Machine
 from alignup.node.holdings import Holdings, holdings_of
 from alignup.node.node import Node
-from alignup.pictures.page import (
+from alignup.pictures.picture import (
+    Scene,
     containers_table,
+    drawing_of,
     fragment,
     heading,
     holders_table,
     listed,
+    machine_page,
     page,
     paragraph,
+    scene_element,
     scrolling,
     table,
 )
-from alignup.pictures.picture import Scene, drawing_of, machine_page, scene_element
 from alignup.records import Record, replace
 from alignup.text.counting import counted
 from alignup.topology_manager.admission import Admission

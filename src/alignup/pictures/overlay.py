@@ -44,7 +44,7 @@ def reserved_layer(places: Mapping[Key, Box], cpus: Iterable[int]) -> Layer:
 
 
 def holding_layer(
-    places: Mapping[Key, Box], holding: ContainerHolding, sign: Sign, *, is_subject: bool = False, name: str = ""
+    places: Mapping[Key, Box], holding: ContainerHolding, sign: Sign, *, is_subject: bool = False
 ) -> Layer:
     """Return the CPUs and devices of a container.
 
@@ -53,11 +53,10 @@ def holding_layer(
         holding: what the container holds.
         sign: of its pod.
         is_subject: draw it with heavy lines.
-        name: a further class of both elements.
     """
     keys: list[Key] = [("cpu", cpu) for cpu in holding.cpus or ()]
     keys += [("device", resource, one) for resource, ids in holding.devices.items() for one in ids]
-    return _marked(places, keys, sign, holding_title(holding), is_subject=is_subject, name=name)
+    return _marked(places, keys, sign, holding_title(holding), is_subject=is_subject)
 
 
 def holding_title(holding: ContainerHolding) -> str:
@@ -68,13 +67,12 @@ def holding_title(holding: ContainerHolding) -> str:
 
 
 def _marked(
-    places: Mapping[Key, Box], keys: Sequence[Key], sign: Sign, title: str, *, is_subject: bool = False, name: str = ""
+    places: Mapping[Key, Box], keys: Sequence[Key], sign: Sign, title: str, *, is_subject: bool = False
 ) -> Layer:
     """Return boxes filled with the pattern of a sign, and the sign in the right lower corner of each."""
     boxes = [places[key] for key in keys if key in places]
-    classes = f"au-held {'au-subject ' if is_subject else ''}{name}".rstrip()
-    shapes = Element("g", {"class": classes, "fill": sign.fill})
-    texts = Element("g", {"class": f"au-signs {name}".rstrip()})
+    shapes = Element("g", {"class": "au-held au-subject" if is_subject else "au-held", "fill": sign.fill})
+    texts = Element("g", {"class": "au-signs"})
     if boxes:
         add(shapes, "title", f"{sign.text}: {title}")
         add(shapes, "path", d="".join(_outline(box.x, box.y, box.width, box.height) for box in boxes))
@@ -92,7 +90,6 @@ def amounts_layer(
     holdings: Holdings,
     signs: Mapping[str, Sign],
     subject: str = "",
-    name: str = "",
     words: Mapping[str, Callable[[int], str]] | None = None,
 ) -> Layer:
     """Return the parts of each bar that are reserved and held, and how much is free.
@@ -102,10 +99,9 @@ def amounts_layer(
         holdings: who holds what.
         signs: by uid of the pod.
         subject: the uid of the pod to be drawn with heavy lines.
-        name: a further class of both elements.
         words: how amounts of a resource are written, where not as everywhere.
     """
-    shapes, texts = (Element("g", {"class": f"{kind} {name}".rstrip()}) for kind in ("au-bars", "au-signs"))
+    shapes, texts = (Element("g", {"class": kind}) for kind in ("au-bars", "au-signs"))
     layer = Layer(shapes, texts)
     for resource in holdings.resources:
         unit = (words or {}).get(resource.resource, str if resource.devices else short_bytes)

@@ -2,24 +2,112 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+from xml.etree.ElementTree import Element, tostring
 
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.machine import Machine, summary
+from alignup.node.holdings import Holdings, allocation_cells
 from alignup.pictures import overlay
-from alignup.pictures.boxes import FONT, Box, fitted, framed, group, stacked, wrapped
+from alignup.pictures.boxes import FONT, Box, drawable, fitted, framed, group, stacked, wrapped
 from alignup.pictures.layout import lay_out
-from alignup.pictures.page import heading, page, paragraph, scrolling, table
-from alignup.pictures.svg import box_layers, picture, svg_document
+from alignup.pictures.svg import add, box_layers, picture, style, svg_document
 from alignup.records import Record, field, replace
 from alignup.text.counting import short_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from xml.etree.ElementTree import Element
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from alignup.machine.device_inventory import Inventory
     from alignup.node.holdings import ContainerHolding, Holdings
+    from alignup.pictures.overlay import Sign
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: Collection[str] = frozenset()) -> Element:
+    """Return a table of texts; `numbers` are columns that are right-aligned."""
+    made = Element("table")
+    for part, tag, lines in (("thead", "th", [columns]), ("tbody", "td", rows)):
+        parent = add(made, part)
+        for cells in lines:
+            line = add(parent, "tr")
+            for column, text in zip(columns, cells, strict=True):
+                cell = add(line, tag, text.replace("\n", "; "))
+                if column in numbers:
+                    cell.set("class", "number")
+    return made
+
+
+def heading(text: str, level: int = 2) -> Element:
+    """Return a heading."""
+    return paragraph(text, f"h{level}")
+
+
+def paragraph(text: str, tag: str = "p") -> Element:
+    """Return a paragraph, or another element with a text."""
+    made = Element(tag)
+    made.text = drawable(text)
+    return made
+
+
+def listed(texts: Iterable[str]) -> Element:
+    """Return a list of texts."""
+    made = Element("ul")
+    for text in texts:
+        add(made, "li", text)
+    return made
+
+
+def scrolling(element: Element) -> Element:
+    """Return an element in a box of its own that scrolls when it is wider than the page."""
+    made = Element("div", {"class": "scrolling"})
+    made.append(element)
+    return made
+
+
+def page(title: str, parts: Iterable[Element], rules: str = "") -> str:
+    """Return a whole page.
+
+    Args:
+        title: in the browser's tab, and above all else.
+        parts: the elements of the body, in order.
+        rules: further rules of CSS.
+    """
+    root = Element("html", {"lang": "en"})
+    head = add(root, "head")
+    add(head, "meta", charset="utf-8")
+    add(head, "meta", name="viewport", content="width=device-width, initial-scale=1")
+    add(head, "title", title)
+    add(head, "style").text = style("page") + rules
+    body = add(root, "body")
+    body.append(heading(title, 1))
+    body.extend(parts)
+    return "<!DOCTYPE html>\n" + tostring(root, encoding="unicode", method="html") + "\n"
+
+
+def fragment(parts: Iterable[Element]) -> str:
+    """Return elements as HTML to be shown within another page, such as a notebook."""
+    root = Element("div")
+    root.extend(parts)
+    return tostring(root, encoding="unicode", method="html")
+
+
+def containers_table(containers: Mapping[str, Mapping[str, Any]]) -> Element:
+    """Return what each container got.
+
+    Args:
+        containers: by name, as `Admission.to_dict` has them.
+    """
+    told = {name: allocation_cells(got, "; ") for name, got in containers.items()}
+    rows = [(name, *(cell.replace(",", ", ") for cell in cells)) for name, cells in told.items()]
+    return table(("container", "NUMA nodes", "preferred", "CPUs", "memory", "devices"), rows)
+
+
+def holders_table(holdings: Holdings, signs: Mapping[str, Sign]) -> Element:
+    """Return what each container on a node holds, with the sign of its pod in the picture, by uid."""
+    texts = {uid: sign.text for uid, sign in signs.items()}
+    rows = [(texts.get(one.pod_uid, "-"), one.pod, one.container, *one.cells("; ")) for one in holdings.containers]
+    return table(("sign", "pod", "container", "CPUs", "memory", "devices"), rows)
+
 
 _TITLE_FONT: Final = 14
 _MOST_LINES: Final = 5
@@ -70,21 +158,26 @@ def scene_element(scene: Scene) -> Element:
     boxes = lay_out(scene.machine, scene.devices, scene.remarks)
     if scene.is_headed:
         boxes = group(stacked([_heading(scene, max(boxes.width, _LEAST_WIDTH)), boxes]))
-    if scene.holdings is None:
-        return assembled(scene.title, boxes, [], None)
-    places, signs = overlay.places_of(boxes), scene.signs
-    # the subject comes last, so that no neighbour hides its lines
-    holders = sorted(scene.holders, key=lambda one: one.pod_uid == scene.subject)
-    layers = [
-        overlay.reserved_layer(places, scene.holdings.reserved_cpus),
-        overlay.amounts_layer(places, scene.holdings, signs, scene.subject, words=scene.words),
-        *(
-            overlay.holding_layer(places, one, signs[one.pod_uid], is_subject=one.pod_uid == scene.subject)
-            for one in holders
-        ),
-    ]
-    names = {signs[one.pod_uid]: one.pod for one in scene.holders}
-    return assembled(scene.title, boxes, layers, names, signs.get(scene.subject))
+    width, height = max(boxes.width, _LEAST_WIDTH), boxes.height
+    layers = [overlay.Layer(*box_layers(boxes))]
+    used: list[overlay.Sign] = []
+    if scene.holdings is not None:
+        places, signs = overlay.places_of(boxes), scene.signs
+        layers.append(overlay.reserved_layer(places, scene.holdings.reserved_cpus))
+        layers.append(overlay.amounts_layer(places, scene.holdings, signs, scene.subject, words=scene.words))
+        # the subject comes last, so that no neighbour hides its lines
+        for one in sorted(scene.holders, key=lambda one: one.pod_uid == scene.subject):
+            is_subject = one.pod_uid == scene.subject
+            layers.append(overlay.holding_layer(places, one, signs[one.pod_uid], is_subject=is_subject))
+        names = {signs[one.pod_uid]: one.pod for one in scene.holders}
+        box, layer = overlay.legend(names, signs.get(scene.subject), width)
+        for element in (layer.shapes, layer.texts):
+            element.set("transform", f"translate(0 {height})")
+        layers.append(layer)
+        height += box.height
+        used = [overlay.RESERVED, *names]
+    drawn = [*(one.shapes for one in layers), *(one.texts for one in layers)]
+    return picture(width, height, scene.title, drawn, overlay.patterns(used))
 
 
 def _heading(scene: Scene, width: int) -> Box:
@@ -93,38 +186,6 @@ def _heading(scene: Scene, width: int) -> Box:
     title = Box("title", room, 20, fitted(scene.title, room, _TITLE_FONT + 1))
     lines = wrapped(scene.subtitle or summary(scene.machine), room, FONT, _MOST_LINES)
     return framed("group", stacked([title, *(Box("line", room, 15, line) for line in lines)], 0), padding=_MARGIN)
-
-
-def assembled(
-    title: str,
-    boxes: Box,
-    layers: Sequence[overlay.Layer],
-    names: Mapping[overlay.Sign, str] | None,
-    subject: overlay.Sign | None = None,
-    further: Iterable[overlay.Sign] = (),
-) -> Element:
-    """Return the picture of a machine with layers upon it.
-
-    Args:
-        title: of the picture.
-        boxes: of the machine.
-        layers: the lowest first.
-        names: for the legend; None: the machine alone, without a legend.
-        subject: the sign that is drawn with heavy lines.
-        further: signs in the layers that the legend does not name.
-    """
-    width, height = max(boxes.width, _LEAST_WIDTH), boxes.height
-    all_layers = [overlay.Layer(*box_layers(boxes)), *layers]
-    used: list[overlay.Sign] = []
-    if names is not None:
-        box, layer = overlay.legend(names, subject, width)
-        for element in (layer.shapes, layer.texts):
-            element.set("transform", f"translate(0 {height})")
-        all_layers.append(layer)
-        height += box.height
-        used = [overlay.RESERVED, *names, *further]
-    drawn = [*(one.shapes for one in all_layers), *(one.texts for one in all_layers)]
-    return picture(width, height, title, drawn, overlay.patterns(used))
 
 
 def machine_page(scene: Scene) -> str:

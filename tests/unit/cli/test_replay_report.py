@@ -86,20 +86,6 @@ def test_bad_input_is_named(alignup, write) -> None:
     assert alignup("replay", "--summary", file).complains("bad.jsonl:1: steps[0]: ")
 
 
-def test_pages_are_files(alignup, trace, tmp_path) -> None:
-    """A timeline; a report and a timeline; configurations side by side."""
-    for words, parts in (
-        ((), ("Step by step", "the kubelet would not start")),
-        (("--summary",), ("Stranded capacity", "Step by step")),
-        (("--compare", "none,restricted"), ("Policies compared",)),
-    ):
-        page = tmp_path / "page.html"
-        ended = alignup("replay", *words, "--html", page, trace)
-        assert (ended.status, ended.err) == (0, "")
-        assert ended.out
-        assert all(part in page.read_text() for part in parts)
-
-
 def test_progress_is_shown_on_a_terminal(alignup, trace, monkeypatch) -> None:
     """With a bar that goes once the replay is over."""
     monkeypatch.setattr(replay_command, "count_lines", lambda _: 3)

@@ -159,7 +159,7 @@ CASES = [
         1,
         [
             "d/second refused: TopologyAffinityError",
-            "init container 'init' left CPUs 35 on NUMA node 0, which container 'app' must reuse",
+            "it must reuse CPU 35 of init container 'init' on NUMA node 0",
             "topologyManagerScope pod: it would run on NUMA node 1",
         ],
     ),
@@ -173,7 +173,7 @@ CASES = [
     (
         "explain 47-one-reserved-on-each-node -c kubelet.json --devices devices.json pod.json",
         1,
-        ["restricted admits no more NUMA nodes than on an empty machine", "ask for 105 cpu instead of 112"],
+        ["restricted admits no more NUMA nodes than an empty machine would need", "ask for 105 cpu instead of 112"],
     ),
     # kubernetes#124066
     (

@@ -13,8 +13,7 @@ import pytest
 
 from alignup import read_machine
 from alignup.errors import AlignupWarning, InputError
-from alignup.kubelet.layout import ArchiveFiles, open_node
-from alignup.kubelet.must_gather import node_files
+from alignup.kubelet.layout import ArchiveFiles, must_gather_files, open_node
 from alignup.kubelet.read import read_kubelet
 from alignup.machine.sysfs.machine import describe
 from alignup.records import replace
@@ -192,5 +191,5 @@ def test_what_is_missing_is_named_with_the_command_that_packs_it(tmp_path):
 @pytest.mark.parametrize("pods", ["", "items: 3", "items: [1, {spec: a}]", "a"])
 def test_objects_of_another_shape_are_no_crash(node, pods):
     members = {"cluster-scoped-resources/core/nodes/a.yaml": node, "namespaces/n/core/pods.yaml": f"{pods} # a"}
-    found = node_files({path: text.encode() for path, text in members.items()}, "a")
+    found = must_gather_files({path: text.encode() for path, text in members.items()}, "a")
     assert json.loads(found["pods.json"]) == {"items": []}

@@ -8,7 +8,7 @@ import pytest
 
 from alignup.errors import InputError
 from alignup.kubelet.checkpoints import checksum_of
-from alignup.kubelet.node_objects import read_allocated, read_node_object, read_node_pods, with_allocated
+from alignup.kubelet.read import read_allocated, read_node_object, read_node_pods, with_allocated
 from kubelet_files import guaranteed
 
 

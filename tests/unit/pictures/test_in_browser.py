@@ -9,11 +9,7 @@ from alignup import Node, explain, read_machine
 from alignup.node.holdings import holdings_of
 from alignup.pictures.drawing import explanation_scene, explanations_page
 from alignup.pictures.picture import Scene, drawing_of, machine_page
-from alignup.replay.report_page import replay_page
-from alignup.replay.scenario import apply_step, read_steps
-from alignup.replay.summary import Report, summarized
 from pictures import HOSTILE, MACHINES, ODD_DEVICES, machine, pod, used_node
-from traces import scenario
 
 pytestmark = pytest.mark.slow
 
@@ -72,32 +68,6 @@ def test_nothing_of_an_explanation_is_cut_off_or_broken_inside_a_word(name: str,
 
     assert browser.measured(page, width) == {"cut": [], "broken": [], "page": 0}
     assert "\N{REPLACEMENT CHARACTER}" not in page.read_text("utf-8")
-
-
-@pytest.mark.parametrize("machine_name", ["align-up-article", "gb200"])
-def test_no_text_overlaps_in_a_replay(machine_name: str, tmp_path) -> None:
-    """Neither in the step that is shown at first, nor in the plots."""
-    one = scenario(3, machine=machine_name)
-    one["kubelet"] |= {"topologyManagerPolicyOptions": {"max-allowable-numa-nodes": "64"}}
-    report = Report([summarized(one, read_steps(one))])
-    page = tmp_path / "page.html"
-    page.write_text(replay_page([one], 1, report) + browser.MEASURE, "utf-8")
-
-    assert browser.measured(page)["found"] == []
-
-
-def test_each_step_of_a_replay_can_be_chosen(tmp_path) -> None:
-    """Without a script of ours: the one that tries it is the test's."""
-    one = scenario(5)
-    page = tmp_path / "page.html"
-    page.write_text(replay_page([one], 1, None) + browser.STEP, "utf-8")
-    node, refused = Node.from_dict(one), {}
-    for step, seen in zip(read_steps(one), browser.measured(page), strict=True):
-        apply_step(node, step, refused)
-        held = [holding for holding in holdings_of(node).containers if holding]
-        assert seen["panels"] == 1
-        assert sorted(seen["holders"]) == sorted({holding.pod for holding in held})
-        assert seen["drawn"] == sum(1 for holding in held if holding.cpus or holding.devices)
 
 
 @pytest.mark.parametrize("name", ["4 CPUs", "34 nodes", "crowded"])

@@ -39,12 +39,11 @@ def corners(element: Element) -> set[tuple[int, int]]:
 
 def test_cpus_and_devices_of_a_container_are_marked() -> None:
     first = HELD.containers[0]
-    layer = holding_layer(PLACES, first, SIGNS["pod-0"], name="p7")
+    layer = holding_layer(PLACES, first, SIGNS["pod-0"])
     keys = [("cpu", cpu) for cpu in first.cpus] + [("device", "example.com/gpu", "gpu0")]
 
     assert corners(layer.shapes) == {(PLACES[key].x, PLACES[key].y) for key in keys}
     assert texts_of(layer.texts) == ["A"] * len(keys)
-    assert [one.get("class").split()[-1] for one in (layer.shapes, layer.texts)] == ["p7", "p7"]
     assert list(titles_of(layer.shapes)) == [
         "A: default/pod-0, container c0: CPUs 1; memory 2Gi on node 0; example.com/gpu gpu0"
     ]

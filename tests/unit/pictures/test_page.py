@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from alignup.node.holdings import holdings_of
 from alignup.pictures.overlay import signs_of
-from alignup.pictures.page import containers_table, fragment, heading, holders_table, page, paragraph, table
-from alignup.pictures.picture import Scene, machine_page
+from alignup.pictures.picture import (
+    Scene,
+    containers_table,
+    fragment,
+    heading,
+    holders_table,
+    machine_page,
+    page,
+    paragraph,
+    table,
+)
 from pictures import HOSTILE, MACHINES, ODD_DEVICES, odd_machine, pod, read_page, used_node
 
 

@@ -1,9 +1,12 @@
 from typing import Any, Final, Self, final
 
+from typing_extensions import disjoint_base
+
 from alignup.core.amounts.cpu_ledger import CpuLedger
 from alignup.core.amounts.memory_ledger import MemoryHolding, MemoryLedger
 from alignup.core.shared_dict import SharedDict
 
+@disjoint_base
 class CpuHolders:
     ledger: CpuLedger
     held: SharedDict[str, dict[str, int]]
@@ -12,6 +15,7 @@ class CpuHolders:
     reusable: int
     def hold_as(self, other: Self) -> None: ...
 
+@disjoint_base
 class MemoryHolders:
     ledger: MemoryLedger
     holdings: SharedDict[tuple[str, str], MemoryHolding]
@@ -29,6 +33,7 @@ class PodDevices:
     def held(self, resource: str) -> int: ...
     def with_more(self, name: str, chosen: dict[str, int], reusable: dict[str, int]) -> PodDevices: ...
 
+@disjoint_base
 class DeviceHolders:
     pools: dict[str, Any]
     pods: SharedDict[str, PodDevices]
