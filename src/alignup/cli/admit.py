@@ -113,6 +113,21 @@ def claims_dict(outcome: ClaimsOutcome | None) -> dict[str, Any]:
     return {} if outcome is None else {"claims": outcome.to_dict()}
 
 
+def outcome_lines(outcome: ClaimsOutcome | None) -> Iterator[str]:
+    """Yield what a pod's claims come to, for people."""
+    if outcome is None:
+        return
+    for one in outcome.devices:
+        near = f", NUMA node {one.numa_nodes[0]}" if one.numa_nodes else ""
+        yield f"claim {one.claim}: {one.request}: {one.id}{near}"
+    if outcome.refusal:
+        yield f"cannot allocate all claims: {outcome.refusal}"
+    elif outcome.devices:
+        words = {True: "are aligned", False: "are not aligned", None: "may or may not be aligned"}
+        yield f"the devices {words[outcome.meet]} with the pod's CPUs and memory"
+    yield from (f"would help: {one}" for one in outcome.helps)
+
+
 def compare(source: NodeSource, versions: tuple[KubeletVersion, ...], names: Sequence[str], *, as_json: bool) -> bool:
     """Print what several releases decide; return whether every one of them starts and admits every pod."""
     from alignup.kubernetes.policy_options import set_options
@@ -252,11 +267,8 @@ def show(node: Node, title: str, answers: Sequence[Answer], there: Sequence[Pod]
         pod, admission, hints, outcome = same[0]
         console.print()
         show_pod(console, node, pod, admission)
-        if outcome is not None:
-            from alignup.cli.claims import outcome_lines  # startup counts
-
-            for line in outcome_lines(outcome):
-                console.print(f"  {safe(line)}")
+        for line in outcome_lines(outcome):
+            console.print(f"  {safe(line)}")
         if len(same) > 1:
             more = counted(len(same) - 1, "more pod")
             console.print(f"  and {more} alike: {safe(same[1][0].name)} to {safe(same[-1][0].name)}")

@@ -13,10 +13,9 @@ from alignup.cli.inputs import read_bytes, read_claims, read_mapping, read_resou
 from alignup.errors import InputError, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from alignup.claims.objects import Claim, Device, DeviceId
-    from alignup.claims.on_node import ClaimsOutcome
     from alignup.claims.problem import Question
     from alignup.claims.read import Resources
     from alignup.kubelet.layout import NodeFiles
@@ -112,21 +111,6 @@ def _answer_lines(name: str, *, is_selectors: bool) -> None:
         if not isinstance(question, dict):
             raise InputError.at(place, "one JSON object", question)
         click.echo(json.dumps(answer(question, place)))
-
-
-def outcome_lines(outcome: ClaimsOutcome | None) -> Iterator[str]:
-    """Yield what a pod's claims come to, for people."""
-    if outcome is None:
-        return
-    for one in outcome.devices:
-        near = f", NUMA node {one.numa_nodes[0]}" if one.numa_nodes else ""
-        yield f"claim {one.claim}: {one.request}: {one.id}{near}"
-    if outcome.refusal:
-        yield f"cannot allocate all claims: {outcome.refusal}"
-    elif outcome.devices:
-        words = {True: "are aligned", False: "are not aligned", None: "may or may not be aligned"}
-        yield f"the devices {words[outcome.meet]} with the pod's CPUs and memory"
-    yield from (f"would help: {one}" for one in outcome.helps)
 
 
 def _claims(asked: Resources, known: Resources) -> tuple[Claim, ...]:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from alignup.cli import inputs, options
-from alignup.cli.admit import claims_dict, claims_on, fault_of, same_refusal, say_what_is_ignored
-from alignup.cli.claims import outcome_lines
+from alignup.cli.admit import claims_dict, claims_on, fault_of, outcome_lines, same_refusal, say_what_is_ignored
 from alignup.cli.explain_view import View, explanation_dict, show_explanation, show_note
 from alignup.cli.failures import need_extra
 from alignup.cli.terminal import print_json
