@@ -152,7 +152,9 @@ def _amounts(holdings: Holdings, resource: str, asked: int) -> Amounts:
     places = () if known is None else known.places
     near_none = known is None or not all(place.numa_nodes for place in places)
     one_node = [sum(place.free for place in places if node in place.numa_nodes) for node in holdings.numa_node_ids]
-    return Amounts(asked, None if known is None or near_none else known.free, max(one_node))
+    if known is None or near_none:
+        return Amounts(asked, None, max(one_node))
+    return Amounts(asked, known.free, max(one_node), known.allocatable)
 
 
 def _empty_pool(trial: Trial, question: Question) -> Cause | None:

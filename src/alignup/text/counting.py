@@ -45,13 +45,16 @@ def free_in(places: Iterable[tuple[str, int]], of: str = "") -> str:
     ('2 free, all on node 1', '0 of 4 free')
     >>> free_in([("on node 0", 1), ("without a node", 2)])
     '3 free: 1 on node 0, 2 without a node'
+    >>> free_in([("on node 0", 4)], " of 4")
+    'the machine has 4'
     """
     every = list(places)
     some = [(name, count) for name, count in every if count]
+    total = sum(count for _, count in some)
     where = f": {', '.join(f'{count} {name}' for name, count in some)}" if len(some) > 1 else ""
     if len(some) == 1 < len(every):
         where = f", {'all ' if some[0][1] > 1 else ''}{some[0][0]}"
-    return f"{sum(count for _, count in some)}{of} free{where}"
+    return f"the machine has {total}{where}" if total and of == f" of {total}" else f"{total}{of} free{where}"
 
 
 def some_of(names: Sequence[str], most: int = 6) -> str:

@@ -114,11 +114,13 @@ class Amounts(NamedTuple):
     Attributes:
         free: on all NUMA nodes together; None where some of it is near none.
         on_one_node: the most that is free on, or near to, one NUMA node.
+        there: what containers can have if nobody holds any; None where `free` is.
     """
 
     asked: int
     free: int | None
     on_one_node: int
+    there: int | None = None
 
 
 def refusal_message(refusal: Refusal, numa_node_ids: Sequence[int] | None = None) -> str:
@@ -167,7 +169,8 @@ def cause(refusal: Refusal, numa_node_ids: Sequence[int] | None, amounts: Mappin
     if kind == "too little":
         lacking = {name: (one.asked, one.free) for name, one in known if one.free is not None and one.free < one.asked}
         if len(lacking) == len(names) > 1:
-            each = (f"{asked} {name} asked, {free} free" for name, (asked, free) in _in_one_unit(lacking).items())
+            of, texts = dict(known), _in_one_unit(lacking).items()
+            each = (f"{asked} {name} asked, {_left(of[name], free)}" for name, (asked, free) in texts)
             return f"not enough is free: {'; '.join(each)}"
         return "; ".join(_not_enough(name, accounts.get(name, ""), (amounts or {}).get(name)) for name in names)
     views = [
@@ -204,8 +207,13 @@ def _not_enough(resource: str, account: str, amounts: Amounts | None) -> str:
     """Return that more is asked for than is free, with both amounts where they tell it all, or else the account."""
     if amounts is not None and amounts.free is not None and amounts.free < amounts.asked:
         asked, free = _in_one_unit({resource: (amounts.asked, amounts.free)})[resource]
-        account = f"{asked} asked, {free} free"
+        account = f"{asked} asked, {_left(amounts, free)}"
     return f"not enough {resource} is free" + (f": {account}" if account else "")
+
+
+def _left(amounts: Amounts, free: str) -> str:
+    """Return how much is free, or that there is no more, which nobody's going can change."""
+    return f"the machine has {free}" if amounts.there == amounts.free != 0 else f"{free} free"
 
 
 def _beyond_one(view: ResourceView, resources: Sequence[str], amounts: Mapping[str, Amounts]) -> str:

@@ -56,7 +56,7 @@ def test_several_causes_are_all_told() -> None:
     explanation = explain(article(), wish("x", cpu="6", **{GPU: "3"}))
 
     assert explanation.cause == (
-        f"not enough {GPU} is free: 3 asked, 2 free; besides, no NUMA node has 6 cpu free "
+        f"not enough {GPU} is free: 3 asked, the machine has 2; besides, no NUMA node has 6 cpu free "
         "(at most 4); single-numa-node needs one node that has all of it"
     )
     assert explanation.blamed == (GPU, "cpu")
