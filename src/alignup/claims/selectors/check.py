@@ -58,7 +58,7 @@ class Function(Record):
 
     Attributes:
         cost: the name of the rule of what a call costs, whatever its types.
-        is_guarded: cel-go compares the types of values with those declared before it calls the implementation.
+        is_guarded: cel-go compares the types of values with those declared, and not the implementation.
     """
 
     name: str
@@ -73,22 +73,6 @@ class Call(Record):
     function: Function
     overloads: tuple[Overload, ...]
     arguments: tuple[Node, ...]
-
-
-class Checked(Record):
-    """An expression of which all is known before it runs.
-
-    Attributes:
-        calls: by identity of the node.
-        types: what names that are types stand for, by identity of the node.
-        is_of_driver: it reads nothing of a device but its driver.
-    """
-
-    root: Node
-    type: Type
-    calls: Mapping[int, Call]
-    types: Mapping[int, Type]
-    is_of_driver: bool
 
 
 @cache
@@ -119,17 +103,17 @@ def _types(text: str) -> tuple[Type, ...]:
 
 
 def check(root: Node) -> Checked:
-    """Return an expression with its types.
+    """Return what is known of an expression before it runs.
 
     Raises:
         CompileError: the API server would refuse it.
     """
-    checker = _Checker()
-    found = checker.resolved(checker.type_of(root))
-    checker.finish()
+    checked = Checked()
+    found = checked.resolved(checked.type_of(root))
+    checked.finish()
     if found not in (BOOL, DYN):
         raise CompileError(f"must evaluate to bool or the unknown type, not {found}")
-    return Checked(root, found, checker.calls, checker.named, checker.is_of_driver)
+    return checked
 
 
 def _error(node: Node, text: str) -> CompileError:
@@ -210,8 +194,14 @@ def _is_less_specific(one: Type, other: Type) -> bool:
     return one.name == "type" or all(map(_is_less_specific, one.parameters, other.parameters))
 
 
-class _Checker(_Unifier):
-    """Finds the types of one expression's nodes, from the leaves up."""
+class Checked(_Unifier):
+    """Finds the types of one expression's nodes, from the leaves up.
+
+    Attributes:
+        calls: by identity of the node.
+        named: what names that are types stand for, by identity of the node.
+        is_of_driver: it reads nothing of a device but its driver.
+    """
 
     def __init__(self) -> None:
         super().__init__()
