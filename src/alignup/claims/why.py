@@ -136,11 +136,8 @@ def _constraint(question: Question, claim: Claim, before: tuple[Claim, ...]) -> 
 
 def _values(problem: Problem, claim: Claim, constraint: Constraint) -> str:
     """Return how many free devices each request has by value of the constraint's attribute."""
-    number = max(
-        place
-        for place, (owner, one) in enumerate(problem.constraints)
-        if one is constraint and problem.claims[owner] is claim
-    )
+    known = [(problem.claims[owner] is claim, one is constraint) for owner, one in problem.constraints]
+    number = max(place for place, same in enumerate(known) if all(same))
     masks = problem.values[number]
     told = []
     for bit in range(max(masks, default=0).bit_length()):

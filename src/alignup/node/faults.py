@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from alignup.node.node import Node
-    from alignup.topology_manager.hints import TopologyHint
 
 # A walk over all sets of more NUMA nodes takes minutes, and twice as long with each more.
 MOST_WALKED: Final = 20
@@ -59,9 +58,8 @@ def known_faults(node: Node, pod: Pod) -> tuple[Fault, ...]:
                 scratch.remove(pod.uid)
         count = max(_combinations(pod, watched)) if merges else 0
         if count > MOST_MERGED:
-            found["merges_all_combinations"] = Fault(
-                "does not answer", f"it merges all {count:.1e} combinations of hints"
-            )
+            text = f"it merges all {count:.1e} combinations of hints"
+            found["merges_all_combinations"] = Fault("does not answer", text)
     return tuple(fault for name, fault in found.items() if name in known)
 
 

@@ -299,13 +299,9 @@ def _device_amounts(node: Node) -> Iterator[ResourceAmounts]:
     for resource, pool in sorted(node.pools.items()):
         whole = (1 << len(pool.devices)) - 1
         near = {**dict(pool.places), 0: whole & ~union(members for _, members in pool.places)}
+        counted = (whole, pool.healthy, pool.ledger.free)
         places = [
-            PlaceAmounts(
-                ids_of(mask, ids),
-                members.bit_count(),
-                (members & pool.healthy).bit_count(),
-                (members & pool.ledger.free).bit_count(),
-            )
+            PlaceAmounts(ids_of(mask, ids), *((members & bits).bit_count() for bits in counted))
             for mask, members in sorted(near.items(), key=lambda item: (not item[0], item[0]))
             if members
         ]

@@ -16,24 +16,10 @@ from typing import Any, Final
 from alignup.claims.selectors import values as cel
 from alignup.claims.selectors.libraries import format_clauses, takes
 from alignup.claims.selectors.syntax import CompileError, Node, NotUnderstood, path_of
-from alignup.claims.selectors.values import BOOL, DYN, INT, STRING, Type, environment, kind_of
+from alignup.claims.selectors.values import BOOL, DYN, INT, Type, environment, kind_of
 from alignup.records import Record
 
 _DEVICE: Final = Type("kubernetes.DRADevice")
-_FIELDS: Final = {
-    "driver": STRING,
-    "allowMultipleAllocations": BOOL,
-    "attributes": Type("map", (STRING, Type("map", (STRING, DYN)))),
-    "capacity": Type("map", (STRING, Type("map", (STRING, cel.QUANTITY)))),
-}
-# The types that an expression may name.
-_NAMED_TYPES: Final = {
-    name: Type(name)
-    for name in (
-        *("bool", "bytes", "double", "int", "list", "map", "null_type", "string", "type", "uint", "optional_type"),
-        *("net.IP", "net.CIDR", "google.protobuf.Timestamp", "google.protobuf.Duration"),
-    )
-}
 _OPTIONAL: Final = "optional_type"
 
 
@@ -229,14 +215,14 @@ class Checked(_Unifier):
         return self._type_named(node, node.value)
 
     def _type_named(self, node: Node, name: str) -> Type:
-        if name not in _NAMED_TYPES:
+        if name not in environment()["named"]:
             raise _error(node, f"undeclared reference to '{name.split('.', maxsplit=1)[0]}' (in container '')")
-        self.named[id(node)] = _NAMED_TYPES[name]
-        return Type("type", (_NAMED_TYPES[name],))
+        self.named[id(node)] = Type(name)
+        return Type("type", (Type(name),))
 
     def _select(self, node: Node) -> Type:
         path = path_of(node)
-        if path in _NAMED_TYPES and path.split(".")[0] not in self._scope:
+        if path in environment()["named"] and path.split(".")[0] not in self._scope:
             return self._type_named(node, path)
         return self._field(node, node.parts[0], node.value)
 
@@ -255,8 +241,8 @@ class Checked(_Unifier):
             result = DYN
         elif kind.name == "map":
             result = kind.parameters[1]
-        elif kind == _DEVICE and name in _FIELDS:
-            result = _FIELDS[name]
+        elif kind == _DEVICE and name in environment()["device"]:
+            (result,) = _types(environment()["device"][name])
             self.is_of_driver &= name == "driver"
         else:
             what = f"undefined field '{name}'" if kind == _DEVICE else f"type '{kind}' does not support field selection"
@@ -333,9 +319,8 @@ class Checked(_Unifier):
             if field.value not in declared["fields"]:
                 raise _error(field, f"undefined field '{field.value}'")
             wanted = _types(declared["fields"][field.value])
-            self._expect(
-                value, Type(_OPTIONAL, wanted) if 2 * place + 1 in optional else wanted[0], self.type_of(value)
-            )
+            kind = Type(_OPTIONAL, wanted) if 2 * place + 1 in optional else wanted[0]
+            self._expect(value, kind, self.type_of(value))
         return _types(declared["type"])[0]
 
     def _joined(self, nodes: Sequence[Node], optional: frozenset[int]) -> Type:
@@ -370,9 +355,8 @@ class Checked(_Unifier):
             self.are_assignable([DYN], [kind])
             bound = (DYN, DYN)[: len(variables)]
         else:
-            raise _error(
-                over, f"expression of type '{kind}' cannot be range of a comprehension (must be list, map, or dynamic)"
-            )
+            told = "cannot be range of a comprehension (must be list, map, or dynamic)"
+            raise _error(over, f"expression of type '{kind}' {told}")
         before = self._scope
         outer = {**before, accumulator: start_type}
         self._scope = {**outer, **dict(zip(variables, bound, strict=True))}

@@ -342,10 +342,8 @@ class _Planner:
                 if condition.run(state) is False:
                     break
                 slots[last] = step.run(state)
-            found = end.run(state)
-            return (
-                list(found) if type(found) is cel.Growing else dict(found) if type(found) is cel.GrowingMap else found
-            )
+            made = end.run(state)
+            return list(made) if type(made) is cel.Growing else dict(made) if type(made) is cel.GrowingMap else made
 
         return _Plan(run)
 

@@ -58,7 +58,6 @@ class Type(NamedTuple):
 DYN: Final = Type("dyn")
 BOOL: Final = Type("bool")
 INT: Final = Type("int")
-STRING: Final = Type("string")
 QUANTITY: Final = Type("kubernetes.Quantity")
 NUMBERS: Final = ("int", "uint", "double")
 
