@@ -53,12 +53,9 @@ def restarted(node: Node, config: KubeletConfig) -> Restarted:
     made = node.emptied(config)
     if (node.cpu is None) is not (made.cpu is None) or (node.memory is None) is not (made.memory is None):
         raise ConfigError("a state file is of another policy")
-    if node.cpu is not None and made.cpu is not None:
-        made.cpu.inherit(node.cpu)
-    if node.memory is not None and made.memory is not None:
-        made.memory.inherit(node.memory)
-    if node.devices is not None and made.devices is not None:
-        made.devices.inherit(node.devices)
+    for old, new in ((getattr(node, name), getattr(made, name)) for name in ("cpu", "memory", "devices")):
+        if old is not None and new is not None:
+            new.inherit(old)
     made.manager.restore(node.pods)
     return admit_again(made, node.pods)
 

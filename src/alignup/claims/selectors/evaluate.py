@@ -150,10 +150,7 @@ class _Qualifier(Record):
     def of(self, state: _State, value: Any, *, is_optional: bool) -> Any:
         """Return what there is by the key, or an error; of an optional value, `ABSENT` if there is nothing."""
         key = self.key if self.find is None else self.find(state)
-        try:
-            found = key if isinstance(key, EvaluationError) else cel.element(value, key)
-        except EvaluationError as error:
-            found = error
+        found = key if isinstance(key, EvaluationError) else _outcome(cel.element, value, key)
         is_there = found is not cel.ABSENT
         if not is_optional or (is_there and not isinstance(found, EvaluationError)):
             state.pay(1)
@@ -177,21 +174,18 @@ class _Attribute(Record):
 
     def resolve(self, state: _State) -> Any:
         value = self.read(state)
-        if isinstance(value, EvaluationError):
-            return value
         is_optional = isinstance(value, Optional)
         if is_optional:
-            if not value.has_value:
-                return value
-            value = value.value
+            value = value.value if value.has_value else cel.ABSENT
         for qualifier in self.qualifiers:
+            if value is cel.ABSENT or isinstance(value, EvaluationError):
+                break
             is_optional |= qualifier.is_optional
             value = qualifier.of(state, value, is_optional=is_optional)
-            if isinstance(value, EvaluationError):
-                return value
-            if value is cel.ABSENT:
-                return NONE
-        return Optional(has_value=True, value=value) if is_optional else value
+        if value is cel.ABSENT:
+            return NONE
+        is_wrapped = is_optional and not isinstance(value, EvaluationError)
+        return Optional(has_value=True, value=value) if is_wrapped else value
 
 
 class _Choice(Record):
@@ -207,10 +201,8 @@ class _Choice(Record):
 
     def resolve(self, state: _State) -> Any:
         found = self.test(state)
-        if found is True:
-            return self.then.resolve(state)
-        if found is False:
-            return self.other.resolve(state)
+        if isinstance(found, bool):
+            return (self.then if found else self.other).resolve(state)
         return found if isinstance(found, EvaluationError) else no_overload()
 
 
@@ -300,10 +292,7 @@ class _Planner:
         def run(state: _State) -> Any:
             found = _values(plans, optional, state)
             state.pay(cost)
-            try:
-                return found if isinstance(found, EvaluationError) else make(found)
-            except EvaluationError as error:
-                return error
+            return found if isinstance(found, EvaluationError) else _outcome(make, found)
 
         return run, plans
 
@@ -346,6 +335,14 @@ class _Planner:
             return list(made) if type(made) is cel.Growing else dict(made) if type(made) is cel.GrowingMap else made
 
         return _Plan(run)
+
+
+def _outcome(call: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what a call returns, or the error that it ends with."""
+    try:
+        return call(*arguments)
+    except EvaluationError as error:
+        return error
 
 
 def _entries(keys: Sequence[Any], values: Sequence[Any]) -> dict[Any, Any]:
@@ -499,18 +496,12 @@ def _called(call: Call, plans: Sequence[_Plan]) -> _Plan:
         values: list[Any] = []
         error: EvaluationError | None = None
         for plan in plans:
-            value = plan.run(state)
-            values.append(value)
-            if error is None and isinstance(value, EvaluationError):
-                error = value
+            values.append(plan.run(state))
+            if error is None and isinstance(values[-1], EvaluationError):
+                error = values[-1]
                 if is_variadic and len(values) < len(plans):
                     return error
-        result: Any = error
-        if error is None:
-            try:
-                result = invoke(*values)
-            except EvaluationError as caught:
-                result = caught
+        result = _outcome(invoke, *values) if error is None else error
         state.pay(rule(values, result))
         return result
 

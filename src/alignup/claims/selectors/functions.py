@@ -350,13 +350,9 @@ def flatten(elements: object, depth: object = 1) -> list[Any]:
     return found
 
 
-def sort(elements: Any) -> list[Any]:
-    """Return a list in order."""
-    return sort_by(elements, elements)
-
-
-def sort_by(elements: Any, keys: Any) -> list[Any]:
-    """Return a list in the order of keys, one for each element."""
+def sort_by(elements: Any, keys: Any = None) -> list[Any]:
+    """Return a list in the order of keys, one for each element, or of the elements themselves."""
+    keys = elements if keys is None else keys
     if not isinstance(elements, list) or not isinstance(keys, list):
         raise cel.no_overload()
     if len(elements) != len(keys):

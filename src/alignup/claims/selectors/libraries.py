@@ -126,7 +126,6 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 def to_duration(text: str) -> Duration:
     """Return a duration in the form of Go's `time.ParseDuration`."""
-    wrong = EvaluationError("type conversion error from 'string' to 'google.protobuf.Duration'")
     sign, rest = (-1, text[1:]) if text.startswith("-") else (1, text.removeprefix("+"))
     total, at = 0, 0
     while at < len(rest):
@@ -143,7 +142,7 @@ def to_duration(text: str) -> Duration:
     if rest == "0":
         return Duration(0)
     if not rest or at < len(rest) or total > 2**63 or (total == 2**63 and sign > 0):
-        raise wrong
+        raise EvaluationError("type conversion error from 'string' to 'google.protobuf.Duration'")
     return Duration(sign * total)
 
 
