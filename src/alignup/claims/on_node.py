@@ -81,8 +81,7 @@ def numa_nodes_of(driver: str, device: objects.Device, by_address: Mapping[str, 
         device: with its attributes.
         by_address: the NUMA nodes of the machine's PCI devices.
     """
-    name = numa_attribute_of(driver, device)
-    if name:
+    if name := numa_attribute_of(driver, device):
         value = attribute_of(device, driver, name)
         return () if value is None else tuple(map(int, value.values))
     node = by_address.get(pci_address_of(driver, device), -1)

@@ -237,7 +237,11 @@ class Problem:
                 total += counts
             if total > MOST_RESULTS:
                 raise AllocationError(f"claim {claim}: number of requested devices {total} {limit}")
-            self._check_constraints(claim)
+            for index, constraint in enumerate(claim.constraints):
+                has_distinct = constraint.distinct_attribute is not None and self.gates.allocator != "stable"
+                if constraint.match_attribute is None and not has_distinct:
+                    where = f"claim {claim}, constraint #{index}"
+                    raise AllocationError(f"{where}: empty constraint (unsupported constraint type?)")
         self.first_request.append(len(self.has_alternatives))
         self.first_way.append(len(self.ways))
 
@@ -303,13 +307,6 @@ class Problem:
                         continue
                 found.append(index)
         return found
-
-    def _check_constraints(self, claim: objects.Claim) -> None:
-        for index, constraint in enumerate(claim.constraints):
-            has_distinct = constraint.distinct_attribute is not None and self.gates.allocator != "stable"
-            if constraint.match_attribute is None and not has_distinct:
-                where = f"claim {claim}, constraint #{index}"
-                raise AllocationError(f"{where}: empty constraint (unsupported constraint type?)")
 
     def _matches(self, way: Way, index: int) -> bool:
         """Return whether a device satisfies class and request, and is for this node.

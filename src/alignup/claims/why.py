@@ -104,14 +104,13 @@ def _state(problem: Problem, number: int) -> str:
         return f"{way.name} asks for {asks}: the node reaches no devices{why}"
     counts = dict.fromkeys(("free", "in use", "tainted or out of counters", "without the capacity", "not matching"), 0)
     for index in range(len(problem.devices)):
+        is_short = any(amount > problem.counters[one] for one, amount in problem.uses[index])
         if problem.taken[index] and not way.is_admin:
             counts["in use"] += 1
         elif problem.matches[number][index] != 1:
             lacks = problem.amounts[number][index] is None
             counts["without the capacity" if lacks else "not matching"] += 1
-        elif problem.blocked[number][index] or any(
-            amount > problem.counters[one] for one, amount in problem.uses[index]
-        ):
+        elif problem.blocked[number][index] or is_short:
             counts["tainted or out of counters"] += 1
         else:
             counts["free"] += 1

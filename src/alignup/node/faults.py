@@ -67,9 +67,8 @@ def _of_node(node: Node, pod: Pod) -> Iterator[tuple[str, Fault]]:
     """Yield by name the faults that follow from the node and the requests alone."""
     ids, options = node.machine.numa_node_ids, node.config.topology_manager_policy_options
     if node.manager.policy.name != "none":
-        walked = [
-            name for name, _ in pod.devices if name in node.pools and node.pools[name].ledger.inventory.is_aligned
-        ]
+        pools = node.pools
+        walked = [name for name, _ in pod.devices if name in pools and pools[name].ledger.inventory.is_aligned]
         if walked and len(ids) > MOST_WALKED:
             text = f"it walks all 2^{len(ids)} sets of NUMA nodes for the hints of {walked[0]}"
             yield "walks_all_masks", Fault("does not answer", text)

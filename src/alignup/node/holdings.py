@@ -128,8 +128,7 @@ class ContainerHolding(Record):
         """Return the holding in JSON's types."""
         return {
             "uid": self.pod_uid,
-            "pod": self.pod,
-            "container": self.container,
+            **json_fields(self, "pod", "container"),
             "cpus": None if self.cpus is None else str(self.cpus),
             "memory": [{"numaNode": node, "type": kind, "size": size} for kind, node, size in self.blocks],
             "devices": {resource: list(ids) for resource, ids in self.devices.items()},

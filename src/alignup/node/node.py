@@ -662,8 +662,7 @@ def _checked_config(
     if config is None:
         config = KubeletConfig()
     if isinstance(config, KubeletConfig):
-        given = {"version": version, "reading": reading}
-        given = {name: value for name, value in given.items() if value is not None}
+        given = {name: value for name, value in (("version", version), ("reading", reading)) if value is not None}
         return replace(config, **given) if given else config
     if isinstance(config, Mapping):
         return KubeletConfig.from_dict(config, version=version or NEWEST, reading=reading or READINGS[0])

@@ -103,9 +103,7 @@ class _Film(Record, frozen=False):
         return self.drawn[key]
 
     def _new(self, key: tuple[object, ...]) -> str:
-        name = f"f{len(self.drawn)}"
-        self.drawn[key] = name
-        return name
+        return self.drawn.setdefault(key, f"f{len(self.drawn)}")
 
 
 def timeline(

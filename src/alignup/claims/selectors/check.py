@@ -28,7 +28,7 @@ class Overload(Record):
 
     Attributes:
         parameters: a method's target is the first.
-        implementation: the name of the Python function that is called; empty: the evaluator does it itself.
+        implementation: the name of the Python function that is called; with an @, of what plans the call.
         cost: the name of the rule of what this overload costs; empty: that of the function.
     """
 

@@ -77,14 +77,13 @@ class Program(Record):
         try:
             value = self.run(state)
         except StoppedError as error:
-            error.cost = state.cost
-            raise
+            value = error
         if isinstance(value, bool):
             return value, state.cost
-        wrong = "CEL result of type {} could not be converted to bool"
-        failed = value if isinstance(value, EvaluationError) else EvaluationError(wrong.format(cel.kind_of(value)))
-        failed.cost = state.cost
-        raise failed
+        if not isinstance(value, Exception):
+            value = EvaluationError(f"CEL result of type {cel.kind_of(value)} could not be converted to bool")
+        value.cost = state.cost
+        raise value
 
 
 @lru_cache(maxsize=1000)
@@ -299,8 +298,9 @@ class _Planner:
     def _call(self, node: Node) -> _Plan:
         call = self._checked.calls[id(node)]
         plans = [self.plan(one) for one in call.arguments]
-        special = _SPECIAL.get(call.function.name)
-        return special(call, plans) if special is not None else _called(call, plans)
+        name = call.overloads[0].implementation
+        plan: _Plan = globals()[name.replace("@", "_")](call, plans) if name[0] == "@" else _called(call, plans)
+        return plan
 
     _method = _call
 
@@ -463,19 +463,6 @@ def _not_strictly_false(_: Call, plans: Sequence[_Plan]) -> _Plan:
         return value if isinstance(value, bool) else True
 
     return _Plan(run)
-
-
-_SPECIAL: Final[Mapping[str, Callable[[Call, Sequence[_Plan]], _Plan]]] = {
-    "_[_]": _index,
-    "_[?_]": _index,
-    "_?._": _index,
-    "_?_:_": _condition,
-    "_&&_": _decision,
-    "_||_": _decision,
-    "or": _otherwise,
-    "orValue": _otherwise,
-    "@not_strictly_false": _not_strictly_false,
-}
 
 
 def _called(call: Call, plans: Sequence[_Plan]) -> _Plan:

@@ -104,8 +104,7 @@ class Quantity:
     is_result: bool = field(default=False, compare=False)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Semver:
+class Semver(NamedTuple):
     """A semantic version, in the order of semver.org, 11; build metadata does not count."""
 
     numbers: tuple[int, int, int]
@@ -113,8 +112,7 @@ class Semver:
     prerelease: tuple[tuple[int, int, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Duration:
+class Duration(NamedTuple):
     """A number of nanoseconds."""
 
     nanoseconds: int
