@@ -10,7 +10,7 @@ Source of the rules about capacities: `consumable_capacity.go`, where amounts ar
 from __future__ import annotations
 
 from collections import Counter
-from itertools import chain
+from itertools import chain, groupby
 from math import gcd
 from typing import TYPE_CHECKING, Any, Final
 
@@ -294,12 +294,13 @@ class Problem:
     def _everything(self, way: Way, where: str) -> list[int]:
         """Return the devices of allocation mode All: whatever matches, free or not."""
         found = []
+        by_pool = {place: list(some) for place, some in groupby(enumerate(self.devices), lambda one: one[1].pool)}
         for place, pool in enumerate(self.pools):
             if pool.is_incomplete or pool.invalid:
                 state = "invalid" if pool.invalid else "being updated"
                 raise AllocationError(f"{where}: asks for all devices, but resource pool {pool} is currently {state}")
-            for index, candidate in enumerate(self.devices):
-                if candidate.pool != place or not self._matches(way, index):
+            for index, _ in by_pool.get(place, ()):
+                if not self._matches(way, index):
                     continue
                 if self.gates.consumable_capacity:
                     amounts = self._amounts(way, index)
