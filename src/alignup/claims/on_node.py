@@ -81,8 +81,7 @@ def numa_nodes_of(driver: str, device: objects.Device, by_address: Mapping[str, 
         device: with its attributes.
         by_address: the NUMA nodes of the machine's PCI devices.
     """
-    name = numa_attribute_of(driver, device)
-    if name:
+    if name := numa_attribute_of(driver, device):
         value = attribute_of(device, driver, name)
         return () if value is None else tuple(map(int, value.values))
     node = by_address.get(pci_address_of(driver, device), -1)
@@ -132,13 +131,11 @@ def node_resources(
     for one in claim.allocated or ():
         for name, how in devices[one.id].node_allocatable_resources.items() if one.id in devices else ():
             found[name] += how.overhead.per_pod + users * how.overhead.per_container
-            if how.mapping is not None and how.mapping.capacity_key:
+            if how.mapping is not None and (key := how.mapping.capacity_key):
                 if one.consumed_capacity is None:
-                    raise AllocationError(
-                        f"claim {claim}, device {one.device}: ConsumedCapacity is nil, but Capacity key "
-                        f"'{how.mapping.capacity_key}' is set in NodeAllocatableResources for resource {name}"
-                    )
-                taken = one.consumed_capacity.get(how.mapping.capacity_key, 0)
+                    wrong = f"ConsumedCapacity is nil, but Capacity key '{key}' is set in NodeAllocatableResources"
+                    raise AllocationError(f"claim {claim}, device {one.device}: {wrong} for resource {name}")
+                taken = one.consumed_capacity.get(key, 0)
                 found[name] += -(-taken * how.mapping.capacity_multiplier // _BILLION)
             elif how.mapping is not None:
                 found[name] += how.mapping.device_multiplier
@@ -302,13 +299,8 @@ class ClaimProvider:
         size = max(1, _smallest(there, fixed, lambda mask: self._can(waiting, mask, InUse()))[0].bit_count())
         count = len(self.machine.numa_nodes)
         masks = range(1, 1 << count) if count <= _MOST_LISTED else list(_subsets(range(count)))[1:]
-        return {
-            "claims": HintList(
-                TopologyHint(BitMask.from_int(mask), mask.bit_count() == size)
-                for mask in masks
-                if any(one & ~mask == 0 for one in now)
-            )
-        }
+        wide = (mask for mask in masks if any(one & ~mask == 0 for one in now))
+        return {"claims": HintList(TopologyHint(BitMask.from_int(mask), mask.bit_count() == size) for mask in wide)}
 
     def _can(self, claims: Mapping[str, objects.Claim], mask: int, used: InUse | None) -> bool:
         try:
@@ -354,17 +346,11 @@ class ClaimProvider:
             how = [self._devices[one.id] for one in claim.allocated or () if one.id in self._devices]
             is_mapped = any(one.mapping for device in how for one in device.node_allocatable_resources.values())
             if is_mapped and str(claim) in others:
-                raise NotAllocatedError(
-                    f"node allocatable resource claim {claim.name} has a mapped device and cannot be shared across "
-                    "pods",
-                    UNSCHEDULABLE,
-                )
+                what = f"node allocatable resource claim {claim.name} has a mapped device"
+                raise NotAllocatedError(f"{what} and cannot be shared across pods", UNSCHEDULABLE)
         if short := beyond_level(self.counted(pod)):
-            raise NotAllocatedError(
-                f"pod level request for {short} is insufficient to cover the aggregated container and node-allocatable "
-                "DRA requests",
-                UNSCHEDULABLE,
-            )
+            rest = "is insufficient to cover the aggregated container and node-allocatable DRA requests"
+            raise NotAllocatedError(f"pod level request for {short} {rest}", UNSCHEDULABLE)
 
     def counted(self, pod: Pod) -> Pod:
         """Return a pod with what the devices of its claims count as on the node, unless its status tells that.
@@ -561,10 +547,9 @@ def _from_cpu_driver(
             change = partial(_constrained, attribute, further=(request,))
             trial = provider.copy(_changed(provider.resources, pod, change))
             if meets(bare, trial) is not False and trial.devices(pod.uid):
-                yield (
-                    f"take the CPUs from the driver {CPU_DRIVER} in place of the CPU manager: add a request for "
-                    f"{words} of class {name} and the constraint matchAttribute {attribute} in {waiting[0]}"
-                )
+                added = f"add a request for {words} of class {name} and the constraint matchAttribute {attribute}"
+                place = f"take the CPUs from the driver {CPU_DRIVER} in place of the CPU manager"
+                yield f"{place}: {added} in {waiting[0]}"
                 return
 
 

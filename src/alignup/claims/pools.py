@@ -123,8 +123,7 @@ def _counters(
 ) -> tuple[dict[str, dict[str, int]], str]:
     """Return the counters of a pool by set, and what is wrong with them or their use; empty: nothing."""
     shared = [one for part in slices for one in part.shared_counters]
-    twice = _first_twice(one.name for one in shared)
-    if twice:
+    if twice := _first_twice(one.name for one in shared):
         return {}, f"duplicate counter set name {twice}"
     counters: dict[str, dict[str, int]] = {
         one.name: {name: counter.value for name, counter in one.counters.items()} for one in shared
@@ -132,8 +131,7 @@ def _counters(
     for use in [use for one in (*here, *elsewhere) for device in one.devices for use in device.consumes_counters]:
         if use.counter_set not in counters:
             return {}, f"counter set {use.counter_set} not found"
-        missing = use.counters.keys() - counters[use.counter_set].keys()
-        if missing:
+        if missing := use.counters.keys() - counters[use.counter_set].keys():
             return {}, f"counter {min(missing)} not found in counter set {use.counter_set}"
     return counters, ""
 

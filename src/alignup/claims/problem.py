@@ -10,7 +10,7 @@ Source of the rules about capacities: `consumable_capacity.go`, where amounts ar
 from __future__ import annotations
 
 from collections import Counter
-from itertools import chain
+from itertools import chain, groupby
 from math import gcd
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,12 +24,13 @@ from alignup.claims.selectors.syntax import NotUnderstood
 from alignup.claims.selectors.values import EvaluationError, StoppedError
 from alignup.core.claims.search import search
 from alignup.errors import InputError
+from alignup.machine.bits import bit_set
 from alignup.records import Record, field
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
-    from alignup.claims.objects import Capacity, Range, RequestPolicy
+    from alignup.claims.objects import Capacity, Range
     from alignup.claims.read import Resources
     from alignup.claims.scheduler_gates import Gates
     from alignup.kubernetes.node_fit import NodeObject
@@ -216,17 +217,13 @@ class Problem:
         if self.gates.is_before_37:
             self._share_counters()
 
-    def reason_of(self, way: Way, device: int) -> AllocationError:
-        """Return the error of a device that must be allocated and breaks a constraint."""
-        what = f"cannot add device {self.devices[device].id}"
-        return AllocationError(f"{way.where}: {what} because a claim constraint would not be satisfied")
-
     def is_free(self, way: int, device: int) -> bool:
         """Return whether a way can have a device, counters apart."""
         return self.matches[way][device] == 1 and not self.taken[device] and not self.blocked[way][device]
 
     def _read_requests(self) -> None:
         """Check the requests in the allocator's order, and list the devices of allocation mode All."""
+        limit = f"exceeds the claim limit of {MOST_RESULTS}"
         for number, claim in enumerate(self.claims):
             self.first_request.append(len(self.has_alternatives))
             total = 0
@@ -235,16 +232,16 @@ class Problem:
                 self.has_alternatives.append(bool(request.first_available))
                 counts = self._ways(number, claim, request)
                 if not self.gates.is_before_37 and counts > MOST_RESULTS - total:
-                    raise AllocationError(
-                        f"claim {claim}, request {request.name}: adding {counts} devices exceeds the claim limit of "
-                        f"{MOST_RESULTS}, with {total} already accounted for"
-                    )
+                    adding = f"adding {counts} devices {limit}, with {total} already accounted for"
+                    raise AllocationError(f"claim {claim}, request {request.name}: {adding}")
                 total += counts
             if total > MOST_RESULTS:
-                raise AllocationError(
-                    f"claim {claim}: number of requested devices {total} exceeds the claim limit of {MOST_RESULTS}"
-                )
-            self._check_constraints(claim)
+                raise AllocationError(f"claim {claim}: number of requested devices {total} {limit}")
+            for index, constraint in enumerate(claim.constraints):
+                has_distinct = constraint.distinct_attribute is not None and self.gates.allocator != "stable"
+                if constraint.match_attribute is None and not has_distinct:
+                    where = f"claim {claim}, constraint #{index}"
+                    raise AllocationError(f"{where}: empty constraint (unsupported constraint type?)")
         self.first_request.append(len(self.has_alternatives))
         self.first_way.append(len(self.ways))
 
@@ -260,9 +257,8 @@ class Problem:
         for one in wanted:
             if one.capacity is not None and not gates.consumable_capacity and gates.allocator != "stable":
                 which = f"claim {claim}, subrequest {one.name}" if choices else where
-                raise AllocationError(
-                    f"{which}: has capacity requests, but the DRAConsumableCapacity feature is disabled"
-                )
+                off = "has capacity requests, but the DRAConsumableCapacity feature is disabled"
+                raise AllocationError(f"{which}: {off}")
         first = len(self.ways)
         for one in wanted:
             full, short = (f"{request.name}/{one.name}", one.name) if choices else (request.name, request.name)
@@ -278,14 +274,13 @@ class Problem:
                 raise AllocationError(f"{where}, selector #{index}: CEL expression empty (unsupported selector type?)")
         if wanted.admin_access is not None and "/" not in full and not self.gates.admin_access:
             raise AllocationError(f"{where}: admin access is requested, but the feature is disabled")
-        if not wanted.device_class_name:
+        name = wanted.device_class_name
+        if not name:
             raise AllocationError(f"{where}: missing device class name (unsupported request type?)")
-        device_class = self._device_classes.get(wanted.device_class_name)
+        device_class = self._device_classes.get(name)
         if device_class is None:
-            name = wanted.device_class_name
-            raise AllocationError(
-                f'{where}: could not retrieve device class {name}: deviceclass.resource.k8s.io "{name}" not found'
-            )
+            lost = f'device class {name}: deviceclass.resource.k8s.io "{name}" not found'
+            raise AllocationError(f"{where}: could not retrieve {lost}")
         way = Way(number, len(self.has_alternatives) - 1, full, where, wanted, device_class)
         if wanted.allocation_mode == _EXACT:
             way.count = wanted.wanted
@@ -299,14 +294,12 @@ class Problem:
     def _everything(self, way: Way, where: str) -> list[int]:
         """Return the devices of allocation mode All: whatever matches, free or not."""
         found = []
-        offsets: dict[int, list[int]] = {}
-        for index, candidate in enumerate(self.devices):
-            offsets.setdefault(candidate.pool, []).append(index)
+        by_pool = {place: list(some) for place, some in groupby(enumerate(self.devices), lambda one: one[1].pool)}
         for place, pool in enumerate(self.pools):
             if pool.is_incomplete or pool.invalid:
                 state = "invalid" if pool.invalid else "being updated"
                 raise AllocationError(f"{where}: asks for all devices, but resource pool {pool} is currently {state}")
-            for index in offsets.get(place, ()):
+            for index, _ in by_pool.get(place, ()):
                 if not self._matches(way, index):
                     continue
                 if self.gates.consumable_capacity:
@@ -315,14 +308,6 @@ class Problem:
                         continue
                 found.append(index)
         return found
-
-    def _check_constraints(self, claim: objects.Claim) -> None:
-        for index, constraint in enumerate(claim.constraints):
-            has_distinct = constraint.distinct_attribute is not None and self.gates.allocator != "stable"
-            if constraint.match_attribute is None and not has_distinct:
-                raise AllocationError(
-                    f"claim {claim}, constraint #{index}: empty constraint (unsupported constraint type?)"
-                )
 
     def _matches(self, way: Way, index: int) -> bool:
         """Return whether a device satisfies class and request, and is for this node.
@@ -402,10 +387,8 @@ class Problem:
 
     def _has_room(self, index: int, amounts: Mapping[str, int]) -> bool:
         candidate = self.devices[index]
-        held = self._used.capacity.get(candidate.id, {})
-        return all(
-            held.get(name, 0) + amount <= candidate.device.capacity[name].value for name, amount in amounts.items()
-        )
+        held, there = self._used.capacity.get(candidate.id, {}), candidate.device.capacity
+        return all(held.get(name, 0) + amount <= there[name].value for name, amount in amounts.items())
 
     def _read_devices(self) -> None:
         """Fill what is known of each device, and of each way and device."""
@@ -413,13 +396,10 @@ class Problem:
         held = used.capacity if gates.is_before_37 else used.capacity.keys() | used.shared
         # By device: in use by other claims.
         self.taken = [one.id in used.devices | self._excluded for one in self.devices]
-        self.is_shareable = [
-            gates.consumable_capacity and one.device.allow_multiple_allocations for one in self.devices
-        ]
+        shares = gates.consumable_capacity
+        self.is_shareable = [shares and one.device.allow_multiple_allocations for one in self.devices]
         # By device: other claims have shares of it, so that its counters are paid.
-        self.is_shared = [
-            shareable and one.id in held for one, shareable in zip(self.devices, self.is_shareable, strict=True)
-        ]
+        self.is_shared = [self.is_shareable[index] and one.id in held for index, one in enumerate(self.devices)]
         overdrawn = self._counters()
         for way in self.ways:
             self._way_on_devices(way, overdrawn)
@@ -428,9 +408,9 @@ class Problem:
     def _way_on_devices(self, way: Way, overdrawn: set[int]) -> None:
         """Fill the row of a way: whether each device matches, is blocked, and what it would take."""
         gates = self.gates
-        matches: list[int] = []
-        blocked: list[bool] = []
-        amounts: list[dict[str, int] | None] = []
+        self.matches.append([])
+        self.blocked.append([])
+        self.amounts.append([])
         for index, candidate in enumerate(self.devices):
             answer = 0
             needed: dict[str, int] | None = {}
@@ -451,12 +431,9 @@ class Problem:
                 for taint in candidate.device.taints
             )
             cannot_pay = not gates.partitionable_devices or (index in overdrawn and not self.is_shared[index])
-            matches.append(answer)
-            blocked.append(is_tainted or (cannot_pay and bool(candidate.device.consumes_counters)))
-            amounts.append(needed)
-        self.matches.append(matches)
-        self.blocked.append(blocked)
-        self.amounts.append(amounts)
+            self.matches[-1].append(answer)
+            self.blocked[-1].append(is_tainted or (cannot_pay and bool(candidate.device.consumes_counters)))
+            self.amounts[-1].append(needed)
 
     def _counters(self) -> set[int]:
         """Fill what is left of counters; return the devices of pools in which some are overdrawn."""
@@ -501,10 +478,7 @@ class Problem:
             places.setdefault(self.pools[place].name, set()).add(place)
         waiting = {name for name, found in places.items() if len(found) > 1}
         while waiting:
-            watch = [
-                bool(uses) and candidate.id.pool in waiting
-                for uses, candidate in zip(self.uses, self.devices, strict=True)
-            ]
+            watch = [bool(self.uses[index]) and one.id.pool in waiting for index, one in enumerate(self.devices)]
             outcome, pairs, _ = search(self, prune=False, most_steps=_WATCHED_STEPS, watch=watch)
             if outcome != "touched":
                 return
@@ -513,11 +487,8 @@ class Problem:
             numbers = {(shared, name): at for at, (place, shared, name) in enumerate(names) if place == first.pool}
             for index, candidate in enumerate(self.devices):
                 if candidate.id.pool == first.id.pool:
-                    self.uses[index] = [
-                        (numbers[names[number][1:]], amount)
-                        for number, amount in self.uses[index]
-                        if names[number][1:] in numbers
-                    ]
+                    used = ((names[number][1:], amount) for number, amount in self.uses[index])
+                    self.uses[index] = [(numbers[name], amount) for name, amount in used if name in numbers]
             self._number_classes()
 
     def _scale_capacity(self) -> None:
@@ -529,11 +500,8 @@ class Problem:
             if not self.is_shareable[index]:
                 continue
             held = self._used.capacity.get(candidate.id, {})
-            amounts = {
-                way: needed
-                for way, row in enumerate(self.amounts)
-                if (needed := row[index]) and self.matches[way][index] == 1
-            }
+            rows = [(way, row[index]) for way, row in enumerate(self.amounts) if self.matches[way][index] == 1]
+            amounts = {way: needed for way, needed in rows if needed}
             for name, capacity in candidate.device.capacity.items():
                 left = capacity.value - held.get(name, 0)
                 unit = gcd(left, *(needed[name] for needed in amounts.values()))
@@ -544,6 +512,7 @@ class Problem:
 
     def _read_constraints(self) -> None:
         """Fill which ways each constraint covers, and each device's values."""
+        names = [{way.name, way.name.partition("/")[0]} for way in self.ways]
         for number, claim in enumerate(self.claims):
             for constraint in claim.constraints:
                 # where both are set, the allocator looks at the first
@@ -551,13 +520,8 @@ class Problem:
                 covered = set(constraint.requests)
                 self.constraints.append((number, constraint))
                 self.is_distinct.append(name is None)
-                self.covers.append(
-                    [
-                        way.claim == number
-                        and (not covered or {way.name, way.name.partition("/")[0]} & covered != set())
-                        for way in self.ways
-                    ]
-                )
+                is_covered = [not covered or not covered.isdisjoint(own) for own in names]
+                self.covers.append([one.claim == number and is_covered[way] for way, one in enumerate(self.ways)])
                 values, alone = self._values(name or constraint.distinct_attribute or "")
                 self.values.append(values)
                 self.is_alone.append(alone)
@@ -579,10 +543,7 @@ class Problem:
             keys: set[tuple[object, ...]] = set()
             if found is not None and found.kind:
                 keys = {("alone", candidate.id)} if is_alone else {(found.kind, value) for value in found.values}
-            mask = 0
-            for key in keys:
-                mask |= 1 << bits.setdefault(key, len(bits))
-            values.append(mask)
+            values.append(bit_set([bits.setdefault(key, len(bits)) for key in keys]))
             alone.append(is_alone)
         return values, alone
 
@@ -671,13 +632,8 @@ def consumed(requests: Mapping[str, int], capacities: Mapping[str, Capacity], ga
         if amount < 0 and not gates.is_before_37:
             raise CapacityError(f'capacity "{name}": capacity value is negative')
         taken[name] = amount
-    for name, capacity in capacities.items():
-        policy = capacity.request_policy
-        if policy is not None and _violates(taken[name], policy, gates):
-            return None
-        if taken[name] > capacity.value:
-            return None
-    return taken
+    refused = any(taken[name] > one.value or _violates(taken[name], one, gates) for name, one in capacities.items())
+    return None if refused else taken
 
 
 def _taken(requested: int | None, capacity: Capacity, gates: Gates) -> int:
@@ -701,8 +657,9 @@ def _taken(requested: int | None, capacity: Capacity, gates: Gates) -> int:
     return requested
 
 
-def _violates(amount: int, policy: RequestPolicy, gates: Gates) -> bool:
-    if policy.default is not None and amount == policy.default:
+def _violates(amount: int, capacity: Capacity, gates: Gates) -> bool:
+    policy = capacity.request_policy
+    if policy is None or (policy.default is not None and amount == policy.default):
         return False
     limits = policy.valid_range
     if limits is not None:
@@ -765,8 +722,9 @@ def solve(problem: Problem, most_steps: int = MOST_STEPS, *, prune: bool = True)
     if outcome == "error":
         raise problem.errors[pairs[0][0]]
     if outcome == "constraint":
-        way, device = pairs[0]
-        raise problem.reason_of(problem.ways[way], device)
+        way, device = problem.ways[pairs[0][0]], problem.devices[pairs[0][1]]
+        why = "because a claim constraint would not be satisfied"
+        raise AllocationError(f"{way.where}: cannot add device {device.id} {why}")
     if outcome == "limit":
         raise AllocationError(f"the search was given up after {most_steps} steps", "timeout")
     if any(pool.invalid for pool in problem.pools):
@@ -785,16 +743,10 @@ def results_of(problem: Problem, node: str, pairs: list[tuple[int, int]] | None)
         is_shared = problem.is_shareable[index]
         amounts = (problem.amounts[number][index] or {}) if is_shared else {}
         candidates[way.claim].append(candidate)
-        found[way.claim].append(
-            Allocated(
-                *candidate.id,
-                way.name,
-                way.is_admin,
-                str(candidate.id) if is_shared else None,
-                {name: Amount(amount) for name, amount in amounts.items()} or None,
-                (candidate.device.binding_conditions or ()) if problem.gates.binding_conditions else (),
-            )
-        )
+        share = str(candidate.id) if is_shared else None
+        taken = {name: Amount(amount) for name, amount in amounts.items()} or None
+        conditions = (candidate.device.binding_conditions or ()) if problem.gates.binding_conditions else ()
+        found[way.claim].append(Allocated(*candidate.id, way.name, way.is_admin, share, taken, conditions))
     return tuple(
         changed(claim, allocated=tuple(devices), allocated_nodes=_nodes(chosen, node))
         for claim, devices, chosen in zip(problem.claims, found, candidates, strict=True)

@@ -104,14 +104,13 @@ def _state(problem: Problem, number: int) -> str:
         return f"{way.name} asks for {asks}: the node reaches no devices{why}"
     counts = dict.fromkeys(("free", "in use", "tainted or out of counters", "without the capacity", "not matching"), 0)
     for index in range(len(problem.devices)):
+        is_short = any(amount > problem.counters[one] for one, amount in problem.uses[index])
         if problem.taken[index] and not way.is_admin:
             counts["in use"] += 1
         elif problem.matches[number][index] != 1:
             lacks = problem.amounts[number][index] is None
             counts["without the capacity" if lacks else "not matching"] += 1
-        elif problem.blocked[number][index] or any(
-            amount > problem.counters[one] for one, amount in problem.uses[index]
-        ):
+        elif problem.blocked[number][index] or is_short:
             counts["tainted or out of counters"] += 1
         else:
             counts["free"] += 1
@@ -136,11 +135,8 @@ def _constraint(question: Question, claim: Claim, before: tuple[Claim, ...]) -> 
 
 def _values(problem: Problem, claim: Claim, constraint: Constraint) -> str:
     """Return how many free devices each request has by value of the constraint's attribute."""
-    number = max(
-        place
-        for place, (owner, one) in enumerate(problem.constraints)
-        if one is constraint and problem.claims[owner] is claim
-    )
+    known = [(problem.claims[owner] is claim, one is constraint) for owner, one in problem.constraints]
+    number = max(place for place, same in enumerate(known) if all(same))
     masks = problem.values[number]
     told = []
     for bit in range(max(masks, default=0).bit_length()):

@@ -30,22 +30,12 @@ class AdmissionMetrics:
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
         prefix = "kubelet_topology_manager_admission"
-        self._requests = Counter(
-            f"{prefix}_requests_total",
-            "The number of admission requests where resources have to be aligned.",
-            registry=registry,
-        )
-        self._errors = Counter(
-            f"{prefix}_errors_total",
-            "The number of admission request failures where resources could not be aligned.",
-            registry=registry,
-        )
-        self._milliseconds = Histogram(
-            f"{prefix}_duration_ms",
-            "Duration in milliseconds to serve a pod admission request.",
-            buckets=BUCKETS,
-            registry=registry,
-        )
+        requests = "The number of admission requests where resources have to be aligned."
+        errors = "The number of admission request failures where resources could not be aligned."
+        durations = "Duration in milliseconds to serve a pod admission request."
+        self._requests = Counter(f"{prefix}_requests_total", requests, registry=registry)
+        self._errors = Counter(f"{prefix}_errors_total", errors, registry=registry)
+        self._milliseconds = Histogram(f"{prefix}_duration_ms", durations, buckets=BUCKETS, registry=registry)
 
     def admission(self, seconds: float, admitted: bool) -> None:
         """Count one admission."""

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from alignup.node.node import Node
-    from alignup.topology_manager.hints import TopologyHint
 
 # A walk over all sets of more NUMA nodes takes minutes, and twice as long with each more.
 MOST_WALKED: Final = 20
@@ -59,9 +58,8 @@ def known_faults(node: Node, pod: Pod) -> tuple[Fault, ...]:
                 scratch.remove(pod.uid)
         count = max(_combinations(pod, watched)) if merges else 0
         if count > MOST_MERGED:
-            found["merges_all_combinations"] = Fault(
-                "does not answer", f"it merges all {count:.1e} combinations of hints"
-            )
+            text = f"it merges all {count:.1e} combinations of hints"
+            found["merges_all_combinations"] = Fault("does not answer", text)
     return tuple(fault for name, fault in found.items() if name in known)
 
 
@@ -69,9 +67,8 @@ def _of_node(node: Node, pod: Pod) -> Iterator[tuple[str, Fault]]:
     """Yield by name the faults that follow from the node and the requests alone."""
     ids, options = node.machine.numa_node_ids, node.config.topology_manager_policy_options
     if node.manager.policy.name != "none":
-        walked = [
-            name for name, _ in pod.devices if name in node.pools and node.pools[name].ledger.inventory.is_aligned
-        ]
+        pools = node.pools
+        walked = [name for name, _ in pod.devices if name in pools and pools[name].ledger.inventory.is_aligned]
         if walked and len(ids) > MOST_WALKED:
             text = f"it walks all 2^{len(ids)} sets of NUMA nodes for the hints of {walked[0]}"
             yield "walks_all_masks", Fault("does not answer", text)

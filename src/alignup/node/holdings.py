@@ -128,8 +128,7 @@ class ContainerHolding(Record):
         """Return the holding in JSON's types."""
         return {
             "uid": self.pod_uid,
-            "pod": self.pod,
-            "container": self.container,
+            **json_fields(self, "pod", "container"),
             "cpus": None if self.cpus is None else str(self.cpus),
             "memory": [{"numaNode": node, "type": kind, "size": size} for kind, node, size in self.blocks],
             "devices": {resource: list(ids) for resource, ids in self.devices.items()},
@@ -299,13 +298,9 @@ def _device_amounts(node: Node) -> Iterator[ResourceAmounts]:
     for resource, pool in sorted(node.pools.items()):
         whole = (1 << len(pool.devices)) - 1
         near = {**dict(pool.places), 0: whole & ~union(members for _, members in pool.places)}
+        counted = (whole, pool.healthy, pool.ledger.free)
         places = [
-            PlaceAmounts(
-                ids_of(mask, ids),
-                members.bit_count(),
-                (members & pool.healthy).bit_count(),
-                (members & pool.ledger.free).bit_count(),
-            )
+            PlaceAmounts(ids_of(mask, ids), *((members & bits).bit_count() for bits in counted))
             for mask, members in sorted(near.items(), key=lambda item: (not item[0], item[0]))
             if members
         ]

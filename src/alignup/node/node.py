@@ -11,25 +11,25 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from alignup.core.amounts.board import Distances
-from alignup.core.amounts.placer import MOST_SUMMED, Placer
+from alignup.core.amounts.placer import MOST_SUMMED, Placer, Share
 from alignup.errors import InputError, warn
 from alignup.kubernetes.kubelet_config import READINGS, TOPOLOGY_POLICIES, KubeletConfig
 from alignup.kubernetes.manifest import read_pod
 from alignup.kubernetes.node_fit import NodeObject, misfit_of, node_limits
 from alignup.kubernetes.pod import Pod
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, PodLevel
-from alignup.machine.bits import overlapping
+from alignup.machine.bits import ids_of, overlapping
+from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import EXTRA_KEYS, Device, decode_inventory, mapping_under
 from alignup.machine.load import machine_with_devices_from_dict
 from alignup.machine.machine import Machine, machine_from_dict
 from alignup.node import inputs
-from alignup.node.shares import admitted
 from alignup.providers.cpu.provider import cpu_provider
 from alignup.providers.devices.provider import DeviceProvider
 from alignup.providers.memory.provider import MemoryProvider
 from alignup.records import replace
 from alignup.text.counting import counted
-from alignup.topology_manager.admission import Admission, ContainerAllocation, Resize
+from alignup.topology_manager.admission import Admission, ContainerAllocation, MemoryBlock, Resize
 from alignup.topology_manager.manager import Observer, TopologyManager
 from alignup.topology_manager.scope import KUBELET, ContainerScope, Refusal
 
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from alignup.core.amounts.memory_ledger import MemoryLedger
     from alignup.koordinator.effective import Occupancy
     from alignup.koordinator.node_policies import PodPolicies
-    from alignup.machine.cpuset import CPUSet
     from alignup.providers.devices.inventory import DevicePlugin, DevicePool, Preference
     from alignup.topology_manager.provider import HintProvider
 
@@ -342,7 +341,7 @@ class Node:
     def _try(self, pod: Pod, books: list[MemoryLedger | None]) -> Admission:
         is_plain = not (self.whole_verdict or self.beyond_kubelet or inputs.has_policy(pod))
         if is_plain and (shares := self.manager.preview(pod)) is not None:
-            return admitted(shares, self.pools, self.machine.numa_node_ids)
+            return _admitted_later(shares, self.pools, self.machine.numa_node_ids)
         self.manager.check_new(pod)
         books.append(None if self.memory is None else self.memory.ledger.copy())
         refusal, preempted = self._decide(pod, observed=False)
@@ -505,7 +504,7 @@ class Node:
         if refusal is not None:
             return Admission(False, refusal.reason, refusal=refusal, numa_node_ids=self.machine.numa_node_ids)
         if not preempted and (shares := self.manager.shares(pod)) is not None:
-            return admitted(shares, self.pools, self.machine.numa_node_ids)
+            return _admitted_later(shares, self.pools, self.machine.numa_node_ids)
         got = {one.name: self.allocation(pod.uid, one.name) for one in pod.all_containers}
         admission = Admission(True, "", got, None, self.machine.numa_node_ids)
         if not (preempted or pod.has_shared_pool):
@@ -663,8 +662,7 @@ def _checked_config(
     if config is None:
         config = KubeletConfig()
     if isinstance(config, KubeletConfig):
-        given = {"version": version, "reading": reading}
-        given = {name: value for name, value in given.items() if value is not None}
+        given = {name: value for name, value in (("version", version), ("reading", reading)) if value is not None}
         return replace(config, **given) if given else config
     if isinstance(config, Mapping):
         return KubeletConfig.from_dict(config, version=version or NEWEST, reading=reading or READINGS[0])
@@ -682,3 +680,26 @@ def _copied_provider(provider: HintProvider) -> HintProvider:
     if not callable(copy):
         raise TypeError(f"the node cannot be copied: the provider {provider!r} has no method copy()")
     return cast("HintProvider", copy())
+
+
+def _admitted_later(
+    shares: Sequence[Share], pools: Mapping[str, DevicePool], numa_node_ids: tuple[int, ...]
+) -> Admission:
+    """Return the record of an admission of these shares, with the ids of devices in `pools`.
+
+    Names and ids are put to it when somebody reads it.
+    """
+    return Admission.later("admitted", True, _admitted, shares, pools, numa_node_ids)
+
+
+def _admitted(shares: Sequence[Share], pools: Mapping[str, DevicePool], numa_node_ids: tuple[int, ...]) -> Admission:
+    got = {}
+    for one in shares:
+        nodes = ids_of(one.memory_nodes, numa_node_ids)
+        got[one.container.name] = ContainerAllocation(
+            one.affinity,
+            None if one.cpus is None else CPUSet.from_int(one.cpus),
+            tuple([MemoryBlock(nodes, kind, size) for kind, size in one.sizes()]),
+            {resource: pools[resource].sorted_ids(bits) for resource, bits in sorted((one.devices or {}).items())},
+        )
+    return Admission(True, containers=got, numa_node_ids=numa_node_ids)

@@ -61,19 +61,16 @@ def resize(node: _Node, uid: str, containers: Mapping[str, Any], resources: Mapp
     wanted = resized_pod(pod, containers, resources).read_as(node.config.profile.pods)
     if wanted.qos is not pod.qos:
         raise InputError.at("the resize", f"the QoS class to stay {pod.qos}", str(wanted.qos))
-    changed = _changed(pod, wanted)
-    if not changed:
+    if not (changed := _changed(pod, wanted)):
         return Resize(ALLOCATED)
-    refused = _infeasible(node, wanted, changed, changes_pod=resources is not None)
-    if refused:
+    if refused := _infeasible(node, wanted, changed, changes_pod=resources is not None):
         return Resize(_INFEASIBLE, refused)
     before = {one.name: node.allocation(uid, one.name) for one in pod.all_containers}
     return node.manager.lock.attempt(_resized, _undo, node, pod, wanted, before, node.bindings())
 
 
 def _resized(node: _Node, _pod: Pod, wanted: Pod, *_: object) -> Resize:
-    refused = _deferred(node, wanted)
-    if refused:
+    if refused := _deferred(node, wanted):
         return Resize(DEFERRED, refused)
     node.manager.update_requests(wanted)
     return Resize(ALLOCATED)

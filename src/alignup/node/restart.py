@@ -53,12 +53,9 @@ def restarted(node: Node, config: KubeletConfig) -> Restarted:
     made = node.emptied(config)
     if (node.cpu is None) is not (made.cpu is None) or (node.memory is None) is not (made.memory is None):
         raise ConfigError("a state file is of another policy")
-    if node.cpu is not None and made.cpu is not None:
-        made.cpu.inherit(node.cpu)
-    if node.memory is not None and made.memory is not None:
-        made.memory.inherit(node.memory)
-    if node.devices is not None and made.devices is not None:
-        made.devices.inherit(node.devices)
+    for old, new in ((getattr(node, name), getattr(made, name)) for name in ("cpu", "memory", "devices")):
+        if old is not None and new is not None:
+            new.inherit(old)
     made.manager.restore(node.pods)
     return admit_again(made, node.pods)
 
@@ -74,18 +71,15 @@ def check_start(machine: Machine, config: KubeletConfig) -> None:
         raise ConfigError(f"reserved-cpus: {config.reserved_system_cpus} is not a subset of online-cpus: {online}")
     policy_of(config, machine)
     if config.cpu_manager_policy == "static" and not reserved["cpu"]:
-        raise ConfigError(
-            "[cpumanager] the static policy requires systemreserved.cpu + kubereserved.cpu to be greater than zero"
-        )
+        needed = "systemreserved.cpu + kubereserved.cpu to be greater than zero"
+        raise ConfigError(f"[cpumanager] the static policy requires {needed}")
     if config.memory_manager_policy == "Static" and machine.knows_memory:
         _check_reserved_memory(machine, config, reserved)
     for name, there in node_capacity(machine).items():
         if reserved.get(name, 0) > there:
             has, kept = ((f"{one}m" if name == "cpu" else format_bytes(one)) for one in (there, reserved[name]))
-            raise ConfigError(
-                f'invalid Node Allocatable configuration. Resource "{name}" has a reservation of {kept} but capacity '
-                f"of {has}. Expected capacity >= reservation."
-            )
+            wrong = f'Resource "{name}" has a reservation of {kept} but capacity of {has}'
+            raise ConfigError(f"invalid Node Allocatable configuration. {wrong}. Expected capacity >= reservation.")
 
 
 def _check_reserved_memory(machine: Machine, config: KubeletConfig, reserved: Mapping[str, int]) -> None:
@@ -96,18 +90,14 @@ def _check_reserved_memory(machine: Machine, config: KubeletConfig, reserved: Ma
     """
     for one in config.reserved_memory:
         if one.numa_node not in machine.numa_node_ids:
-            raise ConfigError(
-                f"the reserved memory configuration references a NUMA node {one.numa_node} that does not exist on this "
-                "machine"
-            )
+            lost = f"a NUMA node {one.numa_node} that does not exist on this machine"
+            raise ConfigError(f"the reserved memory configuration references {lost}")
     by_type, there = reserved_by_type(config), node_capacity(machine)
     for kind in sorted({*by_type, *filter(is_pinned_memory, there)}):
         told, wanted = by_type.get(kind, 0), reserved.get(kind, 0) if kind in there else 0
         if told != wanted:
-            raise ConfigError(
-                f'the total amount "{format_bytes(told)}" of type "{kind}" is not equal to the value '
-                f'"{format_bytes(wanted)}" determined by Node Allocatable feature'
-            )
+            value = f'the value "{format_bytes(wanted)}" determined by Node Allocatable feature'
+            raise ConfigError(f'the total amount "{format_bytes(told)}" of type "{kind}" is not equal to {value}')
 
 
 def admit_again(node: Node, pods: Iterable[Pod]) -> Restarted:

@@ -171,9 +171,7 @@ class Report(Record):
     @property
     def stranded(self) -> dict[str, float]:
         """Stranded capacity of all nodes, by resource: the mean over the pods that came to nodes which have it."""
-        return _means(
-            (resource, part, node.counts.arrivals) for node in self.nodes for resource, part in node.stranded.items()
-        )
+        return _means((*one, node.counts.arrivals) for node in self.nodes for one in node.stranded.items())
 
     @property
     def utilisation(self) -> dict[str, float]:
@@ -266,10 +264,9 @@ class _Tally:
         self._kinds = [one.resource for one in held.resources if is_pinned_memory(one.resource)]
         self._members = []
         for one in held.resources:
-            if (pool := node.pools.get(one.resource)) is None:
-                continue
-            for place in one.places:
-                near = [bit for bit, device in enumerate(pool.devices) if one.devices[device.id] == place.numa_nodes]
+            for place in one.places if one.resource in node.pools else ():
+                devices = enumerate(node.pools[one.resource].devices)
+                near = [bit for bit, device in devices if one.devices[device.id] == place.numa_nodes]
                 self._members.append((one.resource, bit_set(near)))
         self._places = [(one.resource, place) for one in held.resources for place in one.places]
         self._totals = [0] * len(self._places)

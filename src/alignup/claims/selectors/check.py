@@ -16,24 +16,10 @@ from typing import Any, Final
 from alignup.claims.selectors import values as cel
 from alignup.claims.selectors.libraries import format_clauses, takes
 from alignup.claims.selectors.syntax import CompileError, Node, NotUnderstood, path_of
-from alignup.claims.selectors.values import BOOL, DYN, INT, STRING, Type, environment, kind_of
+from alignup.claims.selectors.values import BOOL, DYN, INT, Type, environment, kind_of
 from alignup.records import Record
 
 _DEVICE: Final = Type("kubernetes.DRADevice")
-_FIELDS: Final = {
-    "driver": STRING,
-    "allowMultipleAllocations": BOOL,
-    "attributes": Type("map", (STRING, Type("map", (STRING, DYN)))),
-    "capacity": Type("map", (STRING, Type("map", (STRING, cel.QUANTITY)))),
-}
-# The types that an expression may name.
-_NAMED_TYPES: Final = {
-    name: Type(name)
-    for name in (
-        *("bool", "bytes", "double", "int", "list", "map", "null_type", "string", "type", "uint", "optional_type"),
-        *("net.IP", "net.CIDR", "google.protobuf.Timestamp", "google.protobuf.Duration"),
-    )
-}
 _OPTIONAL: Final = "optional_type"
 
 
@@ -42,7 +28,7 @@ class Overload(Record):
 
     Attributes:
         parameters: a method's target is the first.
-        implementation: the name of the Python function that is called; empty: the evaluator does it itself.
+        implementation: the name of the Python function that is called; with an @, of what plans the call.
         cost: the name of the rule of what this overload costs; empty: that of the function.
     """
 
@@ -58,7 +44,7 @@ class Function(Record):
 
     Attributes:
         cost: the name of the rule of what a call costs, whatever its types.
-        is_guarded: cel-go compares the types of values with those declared before it calls the implementation.
+        is_guarded: cel-go compares the types of values with those declared, and not the implementation.
     """
 
     name: str
@@ -73,22 +59,6 @@ class Call(Record):
     function: Function
     overloads: tuple[Overload, ...]
     arguments: tuple[Node, ...]
-
-
-class Checked(Record):
-    """An expression of which all is known before it runs.
-
-    Attributes:
-        calls: by identity of the node.
-        types: what names that are types stand for, by identity of the node.
-        is_of_driver: it reads nothing of a device but its driver.
-    """
-
-    root: Node
-    type: Type
-    calls: Mapping[int, Call]
-    types: Mapping[int, Type]
-    is_of_driver: bool
 
 
 @cache
@@ -119,17 +89,17 @@ def _types(text: str) -> tuple[Type, ...]:
 
 
 def check(root: Node) -> Checked:
-    """Return an expression with its types.
+    """Return what is known of an expression before it runs.
 
     Raises:
         CompileError: the API server would refuse it.
     """
-    checker = _Checker()
-    found = checker.resolved(checker.type_of(root))
-    checker.finish()
+    checked = Checked()
+    found = checked.resolved(checked.type_of(root))
+    checked.finish()
     if found not in (BOOL, DYN):
         raise CompileError(f"must evaluate to bool or the unknown type, not {found}")
-    return Checked(root, found, checker.calls, checker.named, checker.is_of_driver)
+    return checked
 
 
 def _error(node: Node, text: str) -> CompileError:
@@ -210,8 +180,14 @@ def _is_less_specific(one: Type, other: Type) -> bool:
     return one.name == "type" or all(map(_is_less_specific, one.parameters, other.parameters))
 
 
-class _Checker(_Unifier):
-    """Finds the types of one expression's nodes, from the leaves up."""
+class Checked(_Unifier):
+    """Finds the types of one expression's nodes, from the leaves up.
+
+    Attributes:
+        calls: by identity of the node.
+        named: what names that are types stand for, by identity of the node.
+        is_of_driver: it reads nothing of a device but its driver.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -239,14 +215,14 @@ class _Checker(_Unifier):
         return self._type_named(node, node.value)
 
     def _type_named(self, node: Node, name: str) -> Type:
-        if name not in _NAMED_TYPES:
+        if name not in environment()["named"]:
             raise _error(node, f"undeclared reference to '{name.split('.', maxsplit=1)[0]}' (in container '')")
-        self.named[id(node)] = _NAMED_TYPES[name]
-        return Type("type", (_NAMED_TYPES[name],))
+        self.named[id(node)] = Type(name)
+        return Type("type", (Type(name),))
 
     def _select(self, node: Node) -> Type:
         path = path_of(node)
-        if path in _NAMED_TYPES and path.split(".")[0] not in self._scope:
+        if path in environment()["named"] and path.split(".")[0] not in self._scope:
             return self._type_named(node, path)
         return self._field(node, node.parts[0], node.value)
 
@@ -265,8 +241,8 @@ class _Checker(_Unifier):
             result = DYN
         elif kind.name == "map":
             result = kind.parameters[1]
-        elif kind == _DEVICE and name in _FIELDS:
-            result = _FIELDS[name]
+        elif kind == _DEVICE and name in environment()["device"]:
+            (result,) = _types(environment()["device"][name])
             self.is_of_driver &= name == "driver"
         else:
             what = f"undefined field '{name}'" if kind == _DEVICE else f"type '{kind}' does not support field selection"
@@ -343,9 +319,8 @@ class _Checker(_Unifier):
             if field.value not in declared["fields"]:
                 raise _error(field, f"undefined field '{field.value}'")
             wanted = _types(declared["fields"][field.value])
-            self._expect(
-                value, Type(_OPTIONAL, wanted) if 2 * place + 1 in optional else wanted[0], self.type_of(value)
-            )
+            kind = Type(_OPTIONAL, wanted) if 2 * place + 1 in optional else wanted[0]
+            self._expect(value, kind, self.type_of(value))
         return _types(declared["type"])[0]
 
     def _joined(self, nodes: Sequence[Node], optional: frozenset[int]) -> Type:
@@ -380,9 +355,8 @@ class _Checker(_Unifier):
             self.are_assignable([DYN], [kind])
             bound = (DYN, DYN)[: len(variables)]
         else:
-            raise _error(
-                over, f"expression of type '{kind}' cannot be range of a comprehension (must be list, map, or dynamic)"
-            )
+            told = "cannot be range of a comprehension (must be list, map, or dynamic)"
+            raise _error(over, f"expression of type '{kind}' {told}")
         before = self._scope
         outer = {**before, accumulator: start_type}
         self._scope = {**outer, **dict(zip(variables, bound, strict=True))}

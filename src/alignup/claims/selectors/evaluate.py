@@ -6,7 +6,9 @@ absorb, and each step pays as in cel-go, so that an expression ends where the sc
 
 from __future__ import annotations
 
+import builtins
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -75,23 +77,23 @@ class Program(Record):
         try:
             value = self.run(state)
         except StoppedError as error:
-            error.cost = state.cost
-            raise
+            value = error
         if isinstance(value, bool):
             return value, state.cost
-        wrong = "CEL result of type {} could not be converted to bool"
-        failed = value if isinstance(value, EvaluationError) else EvaluationError(wrong.format(cel.kind_of(value)))
-        failed.cost = state.cost
-        raise failed
+        if not isinstance(value, Exception):
+            value = EvaluationError(f"CEL result of type {cel.kind_of(value)} could not be converted to bool")
+        value.cost = state.cost
+        raise value
 
 
 @lru_cache(maxsize=1000)
 def program_of(expression: str) -> Program | CompileError | NotUnderstood:
     """Return the program of a selector, or why there is none."""
     try:
-        checked = check(parse(expression))
+        root = parse(expression)
+        checked = check(root)
         planner = _Planner(checked)
-        plan = planner.plan(checked.root)
+        plan = planner.plan(root)
     except (CompileError, NotUnderstood) as error:
         return error
     return Program(plan.run, planner.slots, checked.is_of_driver)
@@ -147,10 +149,7 @@ class _Qualifier(Record):
     def of(self, state: _State, value: Any, *, is_optional: bool) -> Any:
         """Return what there is by the key, or an error; of an optional value, `ABSENT` if there is nothing."""
         key = self.key if self.find is None else self.find(state)
-        try:
-            found = key if isinstance(key, EvaluationError) else cel.element(value, key)
-        except EvaluationError as error:
-            found = error
+        found = key if isinstance(key, EvaluationError) else _outcome(cel.element, value, key)
         is_there = found is not cel.ABSENT
         if not is_optional or (is_there and not isinstance(found, EvaluationError)):
             state.pay(1)
@@ -174,21 +173,18 @@ class _Attribute(Record):
 
     def resolve(self, state: _State) -> Any:
         value = self.read(state)
-        if isinstance(value, EvaluationError):
-            return value
         is_optional = isinstance(value, Optional)
         if is_optional:
-            if not value.has_value:
-                return value
-            value = value.value
+            value = value.value if value.has_value else cel.ABSENT
         for qualifier in self.qualifiers:
+            if value is cel.ABSENT or isinstance(value, EvaluationError):
+                break
             is_optional |= qualifier.is_optional
             value = qualifier.of(state, value, is_optional=is_optional)
-            if isinstance(value, EvaluationError):
-                return value
-            if value is cel.ABSENT:
-                return NONE
-        return Optional(has_value=True, value=value) if is_optional else value
+        if value is cel.ABSENT:
+            return NONE
+        is_wrapped = is_optional and not isinstance(value, EvaluationError)
+        return Optional(has_value=True, value=value) if is_wrapped else value
 
 
 class _Choice(Record):
@@ -204,10 +200,8 @@ class _Choice(Record):
 
     def resolve(self, state: _State) -> Any:
         found = self.test(state)
-        if found is True:
-            return self.then.resolve(state)
-        if found is False:
-            return self.other.resolve(state)
+        if isinstance(found, bool):
+            return (self.then if found else self.other).resolve(state)
         return found if isinstance(found, EvaluationError) else no_overload()
 
 
@@ -242,8 +236,8 @@ class _Planner:
         Raises:
             CompileError: a constant in it is wrong.
         """
-        if id(node) in self._checked.types:
-            return _constant(self._checked.types[id(node)])
+        if id(node) in self._checked.named:
+            return _constant(self._checked.named[id(node)])
         found: _Plan = getattr(self, f"_{node.kind}")(node)
         return found
 
@@ -268,52 +262,45 @@ class _Planner:
         return self._select(node, is_test=True)
 
     def _list(self, node: Node) -> _Plan:
-        plans = [self.plan(part) for part in node.parts]
-
-        def run(state: _State) -> Any:
-            found = _values(plans, node.value, state)
-            state.pay(_LIST_COST)
-            return found if isinstance(found, EvaluationError) else [one for one in found if one is not _UNSET]
-
-        return _folded(run, plans)
+        return _folded(
+            *self._made(node.parts, node.value, _LIST_COST, lambda found: [one for one in found if one is not _UNSET])
+        )
 
     def _map(self, node: Node) -> _Plan:
-        plans = [self.plan(part) for part in node.parts]
-
-        def run(state: _State) -> Any:
-            found = _values(plans, node.value, state)
-            state.pay(_MAP_COST)
-            if isinstance(found, EvaluationError):
-                return found
+        def make(found: list[Any]) -> Any:
             if not all(isinstance(key, str | int | float) for key in found[::2]):
-                return EvaluationError("unsupported key type")
-            pairs = zip(found[::2], found[1::2], strict=True)
-            return {key: value for key, value in pairs if value is not _UNSET}
+                raise EvaluationError("unsupported key type")
+            return _entries(found[::2], found[1::2])
 
-        return _folded(run, plans)
+        return _folded(*self._made(node.parts, node.value, _MAP_COST, make))
 
     def _message(self, node: Node) -> _Plan:
-        (name, optional), plans = node.value, [self.plan(part) for part in node.parts[1::2]]
+        (name, optional), fields = node.value, [field.value for field in node.parts[::2]]
         places = frozenset(place // 2 for place in optional)
+        run, _ = self._made(
+            node.parts[1::2], places, _MESSAGE_COST, lambda found: libraries.message_of(name, _entries(fields, found))
+        )
+        return _Plan(run)
+
+    def _made(
+        self, parts: Sequence[Node], optional: frozenset[int], cost: int, make: Callable[[list[Any]], Any]
+    ) -> tuple[_Run, list[_Plan]]:
+        """Return what makes a value of values side by side, and these."""
+        plans = [self.plan(part) for part in parts]
 
         def run(state: _State) -> Any:
-            found = _values(plans, places, state)
-            state.pay(_MESSAGE_COST)
-            if isinstance(found, EvaluationError):
-                return found
-            fields = {field.value: one for field, one in zip(node.parts[::2], found, strict=True) if one is not _UNSET}
-            try:
-                return libraries.message_of(name, fields)
-            except EvaluationError as error:
-                return error
+            found = _values(plans, optional, state)
+            state.pay(cost)
+            return found if isinstance(found, EvaluationError) else _outcome(make, found)
 
-        return _Plan(run)
+        return run, plans
 
     def _call(self, node: Node) -> _Plan:
         call = self._checked.calls[id(node)]
         plans = [self.plan(one) for one in call.arguments]
-        special = _SPECIAL.get(call.function.name)
-        return special(call, plans) if special is not None else _called(call, plans)
+        name = call.overloads[0].implementation
+        plan: _Plan = globals()[name.replace("@", "_")](call, plans) if name[0] == "@" else _called(call, plans)
+        return plan
 
     _method = _call
 
@@ -344,12 +331,23 @@ class _Planner:
                 if condition.run(state) is False:
                     break
                 slots[last] = step.run(state)
-            found = end.run(state)
-            return (
-                list(found) if type(found) is cel.Growing else dict(found) if type(found) is cel.GrowingMap else found
-            )
+            made = end.run(state)
+            return list(made) if type(made) is cel.Growing else dict(made) if type(made) is cel.GrowingMap else made
 
         return _Plan(run)
+
+
+def _outcome(call: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what a call returns, or the error that it ends with."""
+    try:
+        return call(*arguments)
+    except EvaluationError as error:
+        return error
+
+
+def _entries(keys: Sequence[Any], values: Sequence[Any]) -> dict[Any, Any]:
+    """Return a map of the values that are set."""
+    return {key: value for key, value in zip(keys, values, strict=True) if value is not _UNSET}
 
 
 def _growing(value: Any) -> Any:
@@ -467,19 +465,6 @@ def _not_strictly_false(_: Call, plans: Sequence[_Plan]) -> _Plan:
     return _Plan(run)
 
 
-_SPECIAL: Final[Mapping[str, Callable[[Call, Sequence[_Plan]], _Plan]]] = {
-    "_[_]": _index,
-    "_[?_]": _index,
-    "_?._": _index,
-    "_?_:_": _condition,
-    "_&&_": _decision,
-    "_||_": _decision,
-    "or": _otherwise,
-    "orValue": _otherwise,
-    "@not_strictly_false": _not_strictly_false,
-}
-
-
 def _called(call: Call, plans: Sequence[_Plan]) -> _Plan:
     """Plan the call of a function that takes values."""
     name, is_single = call.function.name, len(call.overloads) == 1
@@ -498,18 +483,12 @@ def _called(call: Call, plans: Sequence[_Plan]) -> _Plan:
         values: list[Any] = []
         error: EvaluationError | None = None
         for plan in plans:
-            value = plan.run(state)
-            values.append(value)
-            if error is None and isinstance(value, EvaluationError):
-                error = value
+            values.append(plan.run(state))
+            if error is None and isinstance(values[-1], EvaluationError):
+                error = values[-1]
                 if is_variadic and len(values) < len(plans):
                     return error
-        result: Any = error
-        if error is None:
-            try:
-                result = invoke(*values)
-            except EvaluationError as caught:
-                result = caught
+        result = _outcome(invoke, *values) if error is None else error
         state.pay(rule(values, result))
         return result
 
@@ -517,10 +496,10 @@ def _called(call: Call, plans: Sequence[_Plan]) -> _Plan:
 
 
 def _invocation(call: Call) -> Callable[..., Any]:
-    """Return what calls the implementation that cel.fits the values."""
-    if not call.function.is_guarded or call.function.name in ("_==_", "_!=_"):
+    """Return what calls the implementation that fits the values."""
+    if call.function.name in cel.environment()["untyped"]:
         return _implementation(call.overloads[0])
-    overloads = call.overloads if len(call.overloads) == 1 else call.function.overloads
+    overloads = call.overloads if call.function.is_guarded and len(call.overloads) == 1 else call.function.overloads
     known = [(one.parameters, _implementation(one)) for one in overloads if len(one.parameters) == len(call.arguments)]
 
     def invoke(*values: Any) -> Any:
@@ -535,7 +514,8 @@ def _invocation(call: Call) -> Callable[..., Any]:
 def _implementation(overload: Overload) -> Callable[..., Any]:
     """Return the function that an overload names, with the arguments that it names too."""
     name, *arguments = overload.implementation.split()
-    found: Callable[..., Any] = next(getattr(one, name) for one in (functions, libraries, cel) if hasattr(one, name))
+    places = (functions, libraries, cel, operator, str, builtins)
+    found: Callable[..., Any] = next(getattr(one, name) for one in places if hasattr(one, name))
     return partial(found, *arguments) if arguments else found
 
 
@@ -586,7 +566,7 @@ def _traversal(value: Any) -> int:
 
 
 def _compared(value: Any) -> int:
-    """Return what it costs to compare each cel.element of a list with each other."""
+    """Return what it costs to compare each element of a list with each other."""
     if not isinstance(value, list):
         raise StoppedError("internal error: interface conversion: ref.Val is not traits.Lister")
     factor = 2.1 if value and isinstance(value[0], str | bytes) else 2.0
@@ -632,11 +612,9 @@ _COSTS: Final[Mapping[str, Callable[[Sequence[Any], Any], int]]] = {
     "traversal": lambda values, _: _traversal(values[0]),
     "made": lambda _, result: size_of(result) + 1 + _LIST_COST,
     "flattened": _flattened,
-    "compared": lambda values, _: _compared(values[0]),
-    "compared_second": lambda values, _: _compared(values[1]),
+    "compared": lambda values, _: _compared(values[-1]),
     "pairs": lambda values, _: size_of(values[0]) * size_of(values[1]) + 1,
     "pairs_twice": lambda values, _: size_of(values[0]) * size_of(values[1]) * 2 + 1,
-    "contains_ip": lambda values, _: walked(size_of(values[0]) * 2),
     "contains_ip_text": lambda values, _: walked(size_of(values[0]) * 2) + walked(size_of(values[1])),
     "contains_cidr": lambda values, _: _containment(values[0]),
     "contains_cidr_text": lambda values, _: _containment(values[0]) + walked(size_of(values[1])),

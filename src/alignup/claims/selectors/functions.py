@@ -1,7 +1,7 @@
 """What the standard functions and operators of CEL do, with cel-go's extensions for strings, lists, sets and optionals.
 
-Each is called by its name in `environment.json`, with values of the declared types; those that are not guarded there
-look at the types themselves, as in cel-go.
+Each is called by its name in `environment.json`, with values of the declared types; those that are untyped there look
+at the types themselves. What Python's operators, strings and built-in functions do in the same way is named there too.
 """
 
 from __future__ import annotations
@@ -60,18 +60,6 @@ def in_order(test: str, one: Any, other: Any) -> bool:
     return bool(getattr(operator, test)(compare(one, other), 0))
 
 
-def related(test: str, one: Any, other: Any) -> bool:
-    """Return the same of two quantities, or of two versions."""
-    return bool(getattr(operator, test)(one, other))
-
-
-def negated(value: object) -> bool:
-    """Return the opposite of a truth value."""
-    if not isinstance(value, bool):
-        raise cel.no_overload()
-    return not value
-
-
 def added(one: Any, other: Any) -> Any:
     """Return a sum of numbers or times, or texts, bytes and lists one behind the other."""
     if isinstance(one, Duration | Timestamp):
@@ -121,8 +109,6 @@ def _quotient(one: Any, other: Any) -> Any:
 
 
 def _remainder(one: Any, other: Any) -> Any:
-    if isinstance(one, float):
-        raise cel.no_overload()
     if other == 0:
         raise EvaluationError("modulus by zero")
     if (one, other) == (-(2**63), -1):
@@ -146,13 +132,6 @@ def is_in(value: object, some: Any) -> bool:
     if not isinstance(some, list):
         raise cel.no_overload()
     return contains_element(some, value)
-
-
-def size(value: Any) -> int:
-    """Return the length of a text in characters, of bytes, a list or a map."""
-    if not isinstance(value, str | bytes | list | dict):
-        raise cel.no_overload()
-    return len(value)
 
 
 def same(value: Any) -> Any:
@@ -225,23 +204,7 @@ def to_bool(value: str) -> bool:
     return GO_BOOLEANS[value]
 
 
-def to_bytes(value: str) -> bytes:
-    """Return the bytes of a text in UTF-8."""
-    return value.encode()
-
-
 # strings
-
-
-def text_test(method: str, text: object, part: object) -> bool:
-    """Return what a method of Python's strings says of two."""
-    return bool(getattr(_text(text), method)(_text(part)))
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise cel.no_overload()
-    return value
 
 
 def _within(text: str, *places: int) -> None:
@@ -276,14 +239,9 @@ def last_index_of(text: str, part: str, start: int | None = None) -> int:
     return text.rfind(part, 0, start + len(part)) if start < len(text) else -1
 
 
-def lower_ascii(text: str) -> str:
-    """Return a text whose letters of ASCII are small."""
-    return re.sub("[A-Z]+", lambda match: match[0].lower(), text)
-
-
-def upper_ascii(text: str) -> str:
-    """Return a text whose letters of ASCII are capitals."""
-    return re.sub("[a-z]+", lambda match: match[0].upper(), text)
+def in_ascii(method: str, text: str) -> str:
+    """Return a text whose letters of ASCII, and no others, are as a method of Python's strings makes them."""
+    return re.sub("[A-Za-z]+", lambda match: str(getattr(match[0], method)()), text)
 
 
 _SPACES: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
@@ -392,13 +350,9 @@ def flatten(elements: object, depth: object = 1) -> list[Any]:
     return found
 
 
-def sort(elements: Any) -> list[Any]:
-    """Return a list in order."""
-    return sort_by(elements, elements)
-
-
-def sort_by(elements: Any, keys: Any) -> list[Any]:
-    """Return a list in the order of keys, one for each element."""
+def sort_by(elements: Any, keys: Any = None) -> list[Any]:
+    """Return a list in the order of keys, one for each element, or of the elements themselves."""
+    keys = elements if keys is None else keys
     if not isinstance(elements, list) or not isinstance(keys, list):
         raise cel.no_overload()
     if len(elements) != len(keys):
@@ -457,22 +411,14 @@ def _order(one: Any, other: Any) -> int:
         return 0
 
 
-def _extreme(elements: list[Any], name: str, preferred: int) -> Any:
+def extreme(name: str, elements: list[Any]) -> Any:
+    """Return the least element of a list (`min`), or the greatest (`max`)."""
     if not all(map(_has_order, elements)):
         raise cel.no_overload()
     if not elements:
         raise EvaluationError(f"{name} called on empty list")
+    preferred = 1 if name == "min" else -1
     return reduce(lambda one, other: other if _order(one, other) == preferred else one, elements)
-
-
-def least(elements: list[Any]) -> Any:
-    """Return the least element of a list."""
-    return _extreme(elements, "min", 1)
-
-
-def greatest(elements: list[Any]) -> Any:
-    """Return the greatest element of a list."""
-    return _extreme(elements, "max", -1)
 
 
 def sum_of(elements: list[Any]) -> Any:
@@ -501,11 +447,6 @@ def inserted_all(known: dict[Any, Any], more: dict[Any, Any]) -> dict[Any, Any]:
 
 
 # optional values
-
-
-def optional_none() -> Optional:
-    """Return no value."""
-    return cel.NONE
 
 
 def optional_of(value: object) -> Optional:

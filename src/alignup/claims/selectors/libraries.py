@@ -85,10 +85,8 @@ def _found_in(pattern: str, text: str) -> Iterator[str]:
         start = behind + (match.end() == match.start())
 
 
-def matches(text: object, pattern: object) -> bool:
+def matches(text: str, pattern: str) -> bool:
     """Return whether a regular expression matches anywhere in a text."""
-    if not isinstance(text, str) or not isinstance(pattern, str):
-        raise cel.no_overload()
     return any(True for _ in _found_in(pattern, text))
 
 
@@ -128,7 +126,6 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 def to_duration(text: str) -> Duration:
     """Return a duration in the form of Go's `time.ParseDuration`."""
-    wrong = EvaluationError("type conversion error from 'string' to 'google.protobuf.Duration'")
     sign, rest = (-1, text[1:]) if text.startswith("-") else (1, text.removeprefix("+"))
     total, at = 0, 0
     while at < len(rest):
@@ -145,7 +142,7 @@ def to_duration(text: str) -> Duration:
     if rest == "0":
         return Duration(0)
     if not rest or at < len(rest) or total > 2**63 or (total == 2**63 and sign > 0):
-        raise wrong
+        raise EvaluationError("type conversion error from 'string' to 'google.protobuf.Duration'")
     return Duration(sign * total)
 
 
@@ -333,9 +330,7 @@ def _quoted(letter: str) -> str:
 _QUANTITY: Final = re.compile(
     r"(?=.)([+-]?)0*([0-9]*)(?:\.([0-9]*))?(?:([KMGTPE])i|([numkMGTPE])|[eE]([+-]?[0-9]{1,4}))?", re.ASCII
 )
-_POWERS: Final = {
-    letter: 3 * power for power, letter in enumerate(("n", "u", "m", "", "k", "M", "G", "T", "P", "E"), -3)
-}
+_POWERS: Final = {letter: 3 * power for power, letter in enumerate((*"num", "", *"kMGTPE"), -3)}
 _INT64: Final = 2**63
 _LARGEST: Final = (_INT64 - 1) * 10**9
 
@@ -344,9 +339,8 @@ def to_quantity(text: str) -> Quantity:
     """Return a quantity, with the number that is written where apimachinery holds one in 64 bits."""
     match = _QUANTITY.fullmatch(text)
     if match is None:
-        raise EvaluationError(
-            "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-        )
+        form = "^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$"
+        raise EvaluationError(f"quantities must match the regular expression '{form}'")
     sign, whole, fraction, binary, decimal, exponent = match.groups("")
     power = 10 * (1 + "KMGTPE".index(binary)) if binary else 0
     scale = (int(exponent) if exponent else 0 if binary else _POWERS[decimal]) - len(fraction)
@@ -381,26 +375,20 @@ def as_float(quantity: Quantity) -> float:
     return float(digits) * float(f"1e{quantity.scale}") if quantity.scale else float(digits)
 
 
-def add(one: Quantity, other: Quantity | int) -> Quantity:
-    """Return a sum of quantities, held in 64 bits where apimachinery does."""
+def sum_of_quantities(sign: str, one: Quantity, other: Quantity | int) -> Quantity:
+    """Return a sum of quantities, with `-1` a difference, held in 64 bits where apimachinery does."""
     if not isinstance(other, Quantity):
         other = Quantity(other * 10**9, other)
-    amount, scale = one.amount + other.amount, min(one.scale, other.scale)
-    if one.value is None or other.value is None:
+    value = None if other.value is None else int(sign) * other.value
+    amount, scale = one.amount + int(sign) * other.amount, min(one.scale, other.scale)
+    if one.value is None or value is None:
         return Quantity(amount, None, scale, is_result=True)
-    if not one.value or not other.value:
-        kept = one if not other.value else other
-        return Quantity(amount, kept.value, kept.scale, is_result=True)
-    values = [each.value * 10 ** (each.scale - scale) for each in (one, other) if each.value is not None]
+    if not one.value or not value:
+        kept, scale = (one.value, one.scale) if not value else (value, other.scale)
+        return Quantity(amount, kept, scale, is_result=True)
+    values = [one.value * 10 ** (one.scale - scale), value * 10 ** (other.scale - scale)]
     is_short = all(-_INT64 <= value < _INT64 for value in (*values, sum(values)))
     return Quantity(amount, sum(values) if is_short else None, scale, is_result=True)
-
-
-def sub(one: Quantity, other: Quantity | int) -> Quantity:
-    """Return a difference of quantities, held in the same way."""
-    if not isinstance(other, Quantity):
-        other = Quantity(other * 10**9, other)
-    return add(one, Quantity(-other.amount, None if other.value is None else -other.value, other.scale))
 
 
 # versions, of github.com/blang/semver
@@ -607,9 +595,8 @@ def query(url: cel.Url) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for pair in url.query.split("&"):
         if pair and ";" not in pair and not _BAD_ESCAPE.search(pair):
-            key, _, value = (
-                unquote_to_bytes(part.replace("+", " ")).decode("utf-8", "replace") for part in pair.partition("=")
-            )
+            plain = [unquote_to_bytes(part.replace("+", " ")) for part in pair.split("=", 1)]
+            key, value, *_ = (*(part.decode("utf-8", "replace") for part in plain), "")
             found.setdefault(key, []).append(value)
     return found
 
@@ -623,9 +610,8 @@ def _violations(wanted: Mapping[str, Any], text: str) -> list[str]:
     found = [f"must be no more than {most} {wanted['unit']}"] if len(text.encode()) > most else []
     if not re.fullmatch(form, text):
         shown = ",  or ".join(f"'{one}'" for one in wanted.get("examples", ()))
-        found.append(
-            f"{wanted['told']} (e.g. {shown}, regex used for validation is '{form}')" if shown else wanted["told"]
-        )
+        example = f" (e.g. {shown}, regex used for validation is '{form}')" if shown else ""
+        found.append(wanted["told"] + example)
     return found
 
 

@@ -120,8 +120,8 @@ def parse(text: str) -> Node:
     return root
 
 
-def _syntax_error(at: int, text: str) -> CompileError:
-    return CompileError(f"ERROR: <input>:1:{at + 1}: Syntax error: {text}")
+def _error(at: int, text: str, kind: str = "Syntax error: ") -> CompileError:
+    return CompileError(f"ERROR: <input>:1:{at + 1}: {kind}{text}")
 
 
 def _tokens(text: str) -> list[_Token]:
@@ -130,7 +130,7 @@ def _tokens(text: str) -> list[_Token]:
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
-            raise _syntax_error(at, f"token recognition error at: {text[at : at + 20]!r}")
+            raise _error(at, f"token recognition error at: {text[at : at + 20]!r}")
         kind = str(match.lastgroup)
         end = match.end()
         if kind == "string":
@@ -149,13 +149,13 @@ def _number(text: str, at: int) -> object:
     if text[-1] in "uU":
         value = int(text[:-1], base)
         if value >= 2**64:
-            raise _syntax_error(at, "invalid uint literal")
+            raise _error(at, "invalid uint literal")
         return Uint(value)
     if base == 16 or text.isdigit():  # noqa: PLR2004  # hexadecimal
         return int(text, base)
     double = float(text)
     if double == float("inf"):
-        raise _syntax_error(at, "invalid double literal")
+        raise _error(at, "invalid double literal")
     return double
 
 
@@ -166,7 +166,7 @@ def _string(text: str, at: int, opening: str) -> tuple[object, int]:
     start = end = at + len(opening)
     while not text.startswith(quote, end):
         if end >= len(text) or (len(quote) == 1 and text[end] in "\r\n"):
-            raise _syntax_error(at, f"token recognition error at: {text[at : at + 20]!r}")
+            raise _error(at, f"token recognition error at: {text[at : at + 20]!r}")
         end += 2 if text[end] == "\\" and "r" not in prefix else 1
     body = text[start:end].replace("\r\n", "\n").replace("\r", "\n")
     is_bytes = "b" in prefix
@@ -179,15 +179,15 @@ def _unescaped(match: re.Match[str], at: int, *, is_bytes: bool) -> str:
     two, four, eight, octal, simple = match.groups()
     if simple is not None:
         if simple not in _SIMPLE:
-            raise _syntax_error(at, f"unknown escape \\{simple}")
+            raise _error(at, f"unknown escape \\{simple}")
         return _SIMPLE[simple]
     code = int(octal, 8) if octal else int(two or four or eight, 16)
     if is_bytes:
         if four or eight:
-            raise _syntax_error(at, "no unicode escapes in bytes")
+            raise _error(at, "no unicode escapes in bytes")
         return bytes([code]).decode("utf-8", "surrogateescape")
     if code > 0x10FFFF or 0xD800 <= code < 0xE000:  # noqa: PLR2004  # what is no character
-        raise _syntax_error(at, "invalid unicode code point")
+        raise _error(at, "invalid unicode code point")
     return chr(code)
 
 
@@ -204,7 +204,7 @@ class _Parser:
         return self._tokens[self._next]
 
     def unexpected(self) -> CompileError:
-        return _syntax_error(self.token.at, f"unexpected {self.token.text!r}")
+        return _error(self.token.at, f"unexpected {self.token.text!r}")
 
     def _take(self, *texts: str) -> _Token | None:
         token = self.token
@@ -322,7 +322,7 @@ class _Parser:
         self._next += 1
         if token.kind == "literal":
             if type(token.value) is int and not -(2**63) <= token.value < 2**63:
-                raise _syntax_error(token.at, "invalid int literal")
+                raise _error(token.at, "invalid int literal")
             return Node("literal", token.at, value=token.value)
         if token.text == "." and self.token.kind == "name" and self.token.text not in _CONSTANTS:
             token = self.token
@@ -366,12 +366,8 @@ def path_of(node: Node) -> str:
 
 def _presence(at: int, operand: Node) -> Node:
     if operand.kind != "select":
-        raise _macro_error(at, "invalid argument to has() macro")
+        raise _error(at, "invalid argument to has() macro", "")
     return operand._replace(kind="has", at=at)
-
-
-def _macro_error(at: int, text: str) -> CompileError:
-    return CompileError(f"ERROR: <input>:1:{at + 1}: {text}")
 
 
 def _expanded(name: _Token, target: Node, arguments: list[Node]) -> Node | None:
@@ -381,9 +377,9 @@ def _expanded(name: _Token, target: Node, arguments: list[Node]) -> Node | None:
         return None
     variables = [one.value for one in arguments[:count] if one.kind == "name"]
     if len(set(variables)) != count:
-        raise _macro_error(arguments[0].at, "argument must be a simple name")
+        raise _error(arguments[0].at, "argument must be a simple name", "")
     if name.text not in ("bind", "optMap", "optFlatMap") and "__result__" in variables:
-        raise _macro_error(arguments[0].at, "iteration variable overwrites accumulator variable")
+        raise _error(arguments[0].at, "iteration variable overwrites accumulator variable", "")
     return _Expansion(name.at, variables).of(name.text, target, arguments[count:])
 
 
@@ -410,7 +406,7 @@ class _Expansion(NamedTuple):
             return self._call("_?_:_", there, then, self._call("optional.none"))
         if name == "sortBy":
             if target.kind in ("literal", "map"):
-                raise _macro_error(self.at, "sortBy can only be applied to a list, identifier, comprehension or call")
+                raise _error(self.at, "sortBy can only be applied to a list, identifier, comprehension or call", "")
             given = self._name(_SORTED)
             keys = self.of("map", given, bodies)
             return self._binding(_SORTED, target, Node("method", self.at, (given, keys), "@sortByAssociatedKeys"))

@@ -58,7 +58,6 @@ class Type(NamedTuple):
 DYN: Final = Type("dyn")
 BOOL: Final = Type("bool")
 INT: Final = Type("int")
-STRING: Final = Type("string")
 QUANTITY: Final = Type("kubernetes.Quantity")
 NUMBERS: Final = ("int", "uint", "double")
 
@@ -105,8 +104,7 @@ class Quantity:
     is_result: bool = field(default=False, compare=False)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Semver:
+class Semver(NamedTuple):
     """A semantic version, in the order of semver.org, 11; build metadata does not count."""
 
     numbers: tuple[int, int, int]
@@ -114,8 +112,7 @@ class Semver:
     prerelease: tuple[tuple[int, int, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Duration:
+class Duration(NamedTuple):
     """A number of nanoseconds."""
 
     nanoseconds: int
