@@ -75,19 +75,23 @@ def show_explanation(explanation: Explanation, was: PodDocument | None = None, v
     word = "admitted" if explanation.admitted else f"refused: {safe(explanation.reason)}"
     rules = "policy none" if explanation.policy == "none" else f"{explanation.policy}, scope {explanation.scope}"
     console.print(f"{sign} [bold]{safe(explanation.pod)}[/] {word} ({rules})")
-    first, *others = explanation.cause.split(BESIDES)
-    is_long = len(wrapped(console, explanation.cause)) > MOST_CAUSE_LINES
-    more = f" ({counted(len(others), 'more cause')} below)" if is_long and others else ""
-    show_prose(console, f"{first}{more}" if more else explanation.cause.removeprefix("admitted").lstrip(",; "))
+    tables = view.tables or ("short" if sys.stdout.isatty() else "all")
+    first, *below = _causes(console, explanation.cause) if tables != "none" else [explanation.cause]
+    more = f" ({counted(len(below), 'more cause')} below)" if below else ""
+    show_prose(console, f"{first}{more}".removeprefix("admitted").lstrip(",; "))
     if explanation.log:
         show_log(console, explanation.log)
     parts = [show_suggestions] if explanation.admitted else [show_nodes, show_suggestions]
     # the help is to be on the first screen, and the picture of a wide machine is long
     for part in parts if len(explanation.before.numa_node_ids) <= MOST_NODES_BEFORE_HELP else reversed(parts):
         part(console, explanation)
-    tables = view.tables or ("short" if sys.stdout.isatty() else "all")
     if tables != "none" and (explanation.steps or not explanation.log):
         show_tables(console, explanation, is_short=tables == "short", product=view.product)
+
+
+def _causes(console: Console, cause: str) -> list[str]:
+    """Return the causes of a refusal in parts, the first to be told above the tables, or one part if it is short."""
+    return cause.split(BESIDES) if len(wrapped(console, cause)) > MOST_CAUSE_LINES else [cause]
 
 
 def show_log(console: Console, log: Mapping[str, Any]) -> None:
@@ -119,7 +123,7 @@ def wrapped(console: Console, text: str, first: str = "  ", indent: str = "  ") 
 def show_tables(console: Console, explanation: Explanation, *, is_short: bool, product: bool) -> None:
     """Print the tables that the verdict rests on; short: without the rows that do not bear on it, which are counted."""
     console.print(f"\n[dim]{('─' if can_write(console, '─') else '-') * min(console.width, RULE)}[/]")
-    others = explanation.cause.split(BESIDES)[1:]
+    others = _causes(console, explanation.cause)[1:]
     for other in others:
         show_prose(console, f"besides, {other}", "")
     steps = () if is_short and explanation.admitted and not product else explanation.relevant_steps
@@ -222,6 +226,8 @@ def show_product(console: Console, product: Product) -> None:
 def show_suggestions(console: Console, explanation: Explanation) -> None:
     """Print what would help, the best first."""
     if not explanation.suggestions:
+        if not (explanation.admitted or explanation.log):
+            console.print("\nnothing that was tried helps on this node")
         return
     console.print("\nwhat would help (each was tried):")
     for number, one in enumerate(explanation.suggestions, 1):
@@ -296,7 +302,7 @@ def _table(
             place = places[row]
             bar = _bar(place) if place and has_bars else ""
             cells.append("-" if place is None else f"{bar}{in_words(place.free)}")
-        holders = [safe(_holders(one))] if has_holders else []
+        holders = [safe(_holders(one, explanation.pod))] if has_holders else []
         table.add_row(name, "" if one.asked is None else in_words(one.asked), *cells, *holders)
     return table
 
@@ -312,9 +318,10 @@ def _bar(place: PlacePart) -> str:
     return f"[red]{USED * used}[/][green]{FREE * (squares - used)}[/]{' ' * (MOST_SQUARES - squares)} "
 
 
-def _holders(resource: ResourcePart) -> str:
-    """Return the pods that hold some of a resource, and what nobody can have."""
-    pods = dict.fromkeys(holder.pod for place in resource.places for holder in place.holders)
+def _holders(resource: ResourcePart, subject: str) -> str:
+    """Return the pods that hold some of a resource, and what nobody can have; `subject` is the pod in question."""
+    names = (holder.pod for place in resource.places for holder in place.holders)
+    pods = dict.fromkeys("this pod" if name == subject else name for name in names)
     reserved = sum(place.reserved for place in resource.places)
     held = some_of(list(pods), MOST_PODS)
     kept = f"{words.amounts_in_words(resource)(reserved)} reserved" if reserved else ""

@@ -136,7 +136,8 @@ def _reduction(attempts: Attempts, asked: Mapping[Key, int], amounts: Mapping[Ke
         words = f"{in_units(resource, amount)} {resource} instead of {before}" if amount else f"no {resource}"
         by_container.setdefault(name, []).append(words)
     parts = [f"{' and '.join(words)}{_in_container(attempts.pod, name)}" for name, words in by_container.items()]
-    return lost, Suggestion("request", f"ask for {', '.join(parts)}", {"pod": changed(attempts.manifest, amounts)})
+    text = f"ask for {'all of these: ' if len(parts) > 1 else ''}{'; '.join(parts)}"
+    return lost, Suggestion("request", text, {"pod": changed(attempts.manifest, amounts)})
 
 
 def _in_container(pod: Pod, name: str) -> str:
