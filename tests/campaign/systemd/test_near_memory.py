@@ -1,9 +1,10 @@
-"""Memory of a command that has a part of a machine, as the kernel's numa_maps shows it."""
+"""Where the memory of a command comes from that has a part of a machine, as the kernel's numa_maps shows it."""
 
 from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import dataclass
 
 import pytest
 
@@ -11,52 +12,143 @@ from campaign.systemd.virtual_machine import Layout, VirtualMachine, new_disk
 
 pytestmark = pytest.mark.slow
 
-LAYOUT = Layout((2, 2, 4, 0), (512, 512, 512, 1024), sockets=1, threads=1)
+LAYOUT = Layout((1, 1, 2, 0), (512, 512, 512, 1024), sockets=1, threads=1)
 """Four NUMA nodes, the last of them without CPUs and as near to node 2 as node 1 is, node 0 farther."""
-SIZE = 700
-"""MiB, more than node 2 has."""
-PROGRAM = f"""
-import json, os, re
-taken = bytearray({SIZE} << 20)
+PART = 3, 4
+"""The part with the last CPU, on node 2."""
+LITTLE = 64
+"""MiB of a node that the kernel keeps, or has in pieces that are smaller than a huge page."""
+PROGRAM = r"""
+import json, os, re, sys
+{before}
+taken = bytearray({size} << 20)
 lines = [line for line in open("/proc/self/numa_maps") if "anon=" in line]
-largest = max(lines, key=lambda line: int(re.search("anon=(\\d+)", line)[1]))
-pages = {{int(node): int(count) for node, count in re.findall("N(\\d+)=(\\d+)", largest)}}
-print(json.dumps({{"pages": pages, "cpus": sorted(os.sched_getaffinity(0)), "memory": os.environ["ALIGNUP_MEMORY"]}}))
+largest = max(lines, key=lambda line: int(re.search(r"anon=(\d+)", line)[1]))
+nodes = sorted(int(name[4:]) for name in os.listdir("/sys/devices/system/node") if re.fullmatch(r"node\d+", name))
+free = [open(f"/sys/devices/system/node/node{{node}}/meminfo").read() for node in nodes]
+print(json.dumps({{
+    "line": largest.strip(),
+    "cpus": sorted(os.sched_getaffinity(0)),
+    "nodes": os.environ.get("ALIGNUP_NUMA_NODES", ""),
+    "taken": [int((re.search(rf" N{{node}}=(\d+)", largest) or [0, 0])[1]) * 4096 >> 20 for node in nodes],
+    "free": [int(re.search(r"MemFree: *(\d+)", text)[1]) >> 10 for text in free],
+}}))
 """
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a program has seen of itself when it held its memory."""
+
+    line: str
+    """Of numa_maps: policy, and pages by node."""
+    cpus: list[int]
+    nodes: str
+    """ALIGNUP_NUMA_NODES."""
+    taken: list[int]
+    """MiB that it has of each node."""
+    free: list[int]
+    """MiB that are left of each node."""
+
+    @property
+    def used(self) -> set[int]:
+        """The nodes that it has memory of."""
+        return {node for node, size in enumerate(self.taken) if size}
+
+    @property
+    def full(self) -> set[int]:
+        """The nodes that have next to nothing left."""
+        return {node for node, size in enumerate(self.free) if size < LITTLE}
 
 
 @pytest.fixture(scope="module")
 def machine(image, tmp_path_factory):
-    with VirtualMachine(image, new_disk(image, tmp_path_factory.mktemp("machine")), LAYOUT) as made:
+    with VirtualMachine(image, new_disk(image, tmp_path_factory.mktemp("machine")), LAYOUT, services=False) as made:
         yield made
 
 
-def seen(machine: VirtualMachine, *options: str) -> dict[str, object]:
-    command = [
-        "alignup",
-        "run",
-        "--part",
-        "3/4",
-        "--memory",
-        f"{SIZE + 50}Mi",
-        *options,
-        "--",
-        "python3",
-        "-c",
-        PROGRAM,
-    ]
-    return json.loads(machine.run(shlex.join(command)).out)
+def seen(machine: VirtualMachine, size: int, words: str = "", before: str = "") -> Seen:
+    """Return what a program sees that takes so many MiB, below `alignup run` or after a line of its own."""
+    program = shlex.join(["python3", "-c", PROGRAM.format(size=size, before=before)])
+    found = Seen(**json.loads(machine.run(f"{words} {program}").out))
+    print(found)  # noqa: T201  # for -s, and for a failure
+    return found
+
+
+def run(machine: VirtualMachine, size: int, *options: str, asked: int = 0) -> Seen:
+    """Return what a program sees that `alignup run` starts on the part, with as much memory as it takes, or more."""
+    part = "{}/{}".format(*PART)
+    return seen(
+        machine, size, shlex.join(["alignup", "run", "--part", part, "--memory", f"{asked or size}Mi", *options, "--"])
+    )
+
+
+def bind(machine: VirtualMachine, size: int, memory: str, part: tuple[int, int] = PART) -> Seen:
+    """Return what a program sees that binds itself."""
+    return seen(machine, size, before=f"import alignup; alignup.bind(*{part}, memory={memory!r})")
+
+
+def test_memory_that_fits_is_on_the_node_of_the_cpus(machine) -> None:
+    for options in ((), ("--policy", "restricted"), ("--memory-from", "cpus")):
+        found = run(machine, 200, *options)
+        assert found.cpus == [3], found
+        assert found.nodes == "2", found
+        assert found.used == {2}, found
 
 
 def test_memory_comes_from_the_node_of_the_cpus_and_then_from_the_nearest(machine) -> None:
-    found = seen(machine)
-    pages = {int(node): count for node, count in found["pages"].items()}
-    assert set(found["cpus"]) <= {4, 5, 6, 7}, found
+    found = run(machine, 700, asked=750)
+    assert found.cpus == [3], found
     # node 1 and the node without CPUs are as near; the latter has more free
-    assert pages.keys() <= {2, 3}, found
-    assert pages[2] > 0, found
+    assert found.nodes == "2,3", found
+    assert found.used == {2, 3}, found
+    assert 2 in found.full, found
+
+
+def test_the_farthest_node_is_the_last(machine) -> None:
+    found = run(machine, 1650)
+    assert found.used == {1, 2, 3}, found
+    assert found.full >= {2, 3}, found
 
 
 def test_memory_of_nodes_that_are_named_comes_from_these(machine) -> None:
-    found = seen(machine, "--memory-from", "3")
-    assert {int(node) for node in found["pages"]} == {3}, found
+    found = run(machine, 700, "--memory-from", "3")
+    assert found.used == {3}, found
+    found = run(machine, 300, "--memory-from", "0-1")
+    assert found.used == {1}, found
+
+
+def test_of_the_nodes_that_are_named_the_nearest_is_first(machine) -> None:
+    found = run(machine, 700, "--memory-from", "0,3")
+    assert found.used == {3}, found
+    found = run(machine, 1150, "--memory-from", "0,3")
+    assert found.used == {0, 3}, found
+    assert 3 in found.full, found
+
+
+def test_more_than_the_nodes_of_the_cpus_have_is_refused_where_it_must_be_there(machine) -> None:
+    command = f"alignup run --part {PART[0]}/{PART[1]} --memory 750Mi"
+    for options in ("--policy restricted", "--memory-from cpus"):
+        refused = machine.run(f"{command} {options} true", check=False)
+        assert refused.status == 125, refused
+        assert "too little memory is free on the NUMA nodes of its CPUs (2)" in refused.err, refused
+
+
+@pytest.mark.parametrize("memory", ["preferred", "bind", "local"])
+def test_who_binds_itself_has_memory_of_the_node_of_its_cpus(machine, memory) -> None:
+    found = bind(machine, 200, memory)
+    assert found.cpus == [3], found
+    assert found.used == {2}, found
+
+
+@pytest.mark.parametrize("memory", ["preferred", "local"])
+def test_who_binds_itself_has_more_of_the_nearest(machine, memory) -> None:
+    found = bind(machine, 700, memory)
+    assert 2 in found.used & found.full, found
+    assert 0 not in found.used, found
+
+
+def test_memory_in_turn_is_of_each_node_of_the_part(machine) -> None:
+    found = bind(machine, 300, "interleave", (0, 1))
+    assert found.used == {0, 1, 2}, found
+    assert max(found.taken) - min(found.taken[:3]) < LITTLE, found

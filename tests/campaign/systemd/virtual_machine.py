@@ -1,6 +1,6 @@
 """Boots a virtual machine with chosen NUMA nodes from a disk of `build-image`, and runs commands in it.
 
-Commands are given to QEMU's guest agent, which systemd starts in the machine; they run as root in its service.
+Commands are given to QEMU's guest agent in the machine; they run as root, where systemd starts it in its service.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ PATIENCE = 600
 PAUSE = 0.2
 OF_A_BUSY_MACHINE = "no_timer_check systemd.mask=serial-getty@ttyS0.service"
 """Where an interrupt is late the kernel panics else; and systemd waits for the console, where nobody logs in."""
+WITHOUT_SERVICES = 'init=/bin/sh -- -c "modprobe virtio_console; PATH=/usr/local/bin:$PATH exec qemu-ga -p /dev/vport*"'
+"""The guest agent alone, in place of systemd."""
 FAR = 21
 
 
@@ -90,16 +92,18 @@ class VirtualMachine:
         image: the folder of `build-image`.
         disk: what it is to boot from and write on; see `new_disk`.
         layout: its NUMA nodes.
+        services: whether systemd runs in it; without, it is up sooner.
     """
 
-    def __init__(self, image: Path, disk: Path, layout: Layout) -> None:
+    def __init__(self, image: Path, disk: Path, layout: Layout, *, services: bool = True) -> None:
         self.console = disk.with_suffix(".console")
         address = disk.with_suffix(".agent")
         accelerator = os.environ.get("ALIGNUP_VM_ACCEL", "tcg")
         command = ["nice", "qemu-system-x86_64", "-M", "q35", "-accel", accelerator, "-cpu", "max,vendor=GenuineIntel"]
         command += [*layout.options(), "-nodefaults", "-display", "none"]
         command += ["-kernel", image / "kernel", "-initrd", image / "initrd"]
-        command += ["-append", f"root=/dev/vda rw console=ttyS0 quiet {OF_A_BUSY_MACHINE}"]
+        init = "" if services else WITHOUT_SERVICES
+        command += ["-append", f"root=/dev/vda rw console=ttyS0 quiet {OF_A_BUSY_MACHINE} {init}"]
         command += ["-drive", f"file={disk},format=raw,if=none,id=disk", "-serial", f"file:{self.console}"]
         command += ["-device", "virtio-blk-pci,drive=disk,bus=pcie.0"]
         command += ["-chardev", f"socket,id=agent,path={address},server=on,wait=off"]
