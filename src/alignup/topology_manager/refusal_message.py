@@ -184,8 +184,11 @@ def cause(refusal: Refusal, numa_node_ids: Sequence[int] | None, amounts: Mappin
         return _conflict(views, refusal.policy, tells=amounts is None)
     lacking = {name: (one.asked, one.on_one_node) for name, one in known if one.on_one_node < one.asked}
     if len(lacking) == len(names):
-        told = [f"{asked} {name} free (at most {free})" for name, (asked, free) in _in_one_unit(lacking).items()]
-        return f"no NUMA node has {' or '.join(told)}; {SINGLE} needs one node that has all of it"
+        told = [(f"{asked} {name}", free) for name, (asked, free) in _in_one_unit(lacking).items()]
+        each = [
+            f"{wish} ({free})" if place else f"{wish} free (at most {free})" for place, (wish, free) in enumerate(told)
+        ]
+        return f"no NUMA node has {' or '.join(each)}; {SINGLE} needs one node that has all of it"
     parts = [_beyond_one(view, offer.resources, amounts or {}) for view, offer in zip(views, offers, strict=True)]
     return f"{'; '.join(parts)}; {SINGLE} needs one node for all"
 

@@ -74,8 +74,8 @@ def test_a_short_help_counts_what_it_leaves_out(alignup, words):
     short, whole = (shown_options(alignup(*words.split(), option).out) for option in ("--help", "--help-all"))
     left = [one for one in options(words) if not set(one.opts) & set(short)]
     assert all(set(one.opts) <= set(whole) for one in left)
-    said = f"({len(left)} more)" in alignup(*words.split(), "-h").out
-    assert said == bool(left)
+    text = alignup(*words.split(), "-h").out
+    assert (f"({len(left)} more)" in text) == bool(left), (left, short, text)
 
 
 def test_sections_and_rare_options_name_options_that_there_are():
