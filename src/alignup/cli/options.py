@@ -55,6 +55,7 @@ RARE: Final = frozenset(
     extender:--pod rank:--exact rank:--resources run:--devices run:--full-cores run:--kubelet-version run:--name
     run:--resources run:--state simulate:--attempts simulate:--resources split:--devices split:--resources""".split()  # noqa: SIM905  # as in `SECTIONS`
 )
+HELP_NAMES: Final = ["-h", "--help"]
 # In the context of a command that shows its whole help.
 _WHOLE: Final = "alignup.help"
 
@@ -256,7 +257,11 @@ def subcommand(
                 click.get_current_context().exit(status)
 
         made = [one.made(key) for key, one in parameters.items()]
-        return cls(name, callback=call, params=made, help=function.__doc__, epilog=epilog, **how)
+        # one that is called by itself has no group to say so
+        settings = {"help_option_names": HELP_NAMES, **how.pop("context_settings", {})}
+        return cls(
+            name, callback=call, params=made, help=function.__doc__, epilog=epilog, context_settings=settings, **how
+        )
 
     return decorate
 

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, TypeAlias
 import click
 
 from alignup.cli.failures import CLOSED_PIPE, complain, forget_output, status_of
-from alignup.cli.options import HelpWithSections
+from alignup.cli.options import HELP_NAMES, HelpWithSections
 from alignup.errors import AlignupWarning
 from alignup.version import VERSION
 
@@ -156,7 +156,7 @@ def node() -> None:
 
 @click.group(
     cls=ProgramGroup,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": HELP_NAMES},
     epilog="Exit status: 0 done and admitted; 1 refused, or findings; 2 bad usage or bad input; 130 interrupted; 141 "
     "output closed early. Each command's help has its own.",
 )

@@ -185,10 +185,9 @@ def cause(refusal: Refusal, numa_node_ids: Sequence[int] | None, amounts: Mappin
     lacking = {name: (one.asked, one.on_one_node) for name, one in known if one.on_one_node < one.asked}
     if len(lacking) == len(names):
         told = [(f"{asked} {name}", free) for name, (asked, free) in _in_one_unit(lacking).items()]
-        each = [
-            f"{wish} ({free})" if place else f"{wish} free (at most {free})" for place, (wish, free) in enumerate(told)
-        ]
-        return f"no NUMA node has {' or '.join(each)}; {SINGLE} needs one node that has all of it"
+        (first, most), *others = told
+        wishes = [f"{first} free (at most {most})", *(f"{wish} ({free})" for wish, free in others)]
+        return f"no NUMA node has {' or '.join(wishes)}; {SINGLE} needs one node that has all of it"
     parts = [_beyond_one(view, offer.resources, amounts or {}) for view, offer in zip(views, offers, strict=True)]
     return f"{'; '.join(parts)}; {SINGLE} needs one node for all"
 

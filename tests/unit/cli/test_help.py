@@ -6,6 +6,7 @@ import shlex
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from alignup.cli.options import RARE, SECTIONS, HelpWithSections, help_paragraphs, section_of
 from alignup.cli.program import NODE_SUBCOMMANDS, SUBCOMMANDS, program
@@ -75,6 +76,12 @@ def test_a_short_help_counts_what_it_leaves_out(alignup, words):
     left = [one for one in options(words) if not set(one.opts) & set(shown_options(text))]
     assert all(set(one.opts) <= set(shown_options(whole)) for one in left)
     assert (f"({len(left)} more)" in text) == bool(left)
+
+
+def test_a_command_by_itself_has_the_short_name_of_help_too():
+    """As a test calls it, or whoever puts a command into a program of their own."""
+    shown = CliRunner().invoke(found("run"), ["-h"])
+    assert (shown.exit_code, shown.output.splitlines()[0]) == (0, "Usage: run [OPTIONS] -- COMMAND...")
 
 
 def test_sections_and_rare_options_name_options_that_there_are():
