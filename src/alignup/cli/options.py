@@ -55,7 +55,7 @@ RARE: Final = frozenset(
     extender:--pod rank:--exact rank:--resources run:--devices run:--full-cores run:--kubelet-version run:--name
     run:--resources run:--state simulate:--attempts simulate:--resources split:--devices split:--resources""".split()  # noqa: SIM905  # as in `SECTIONS`
 )
-HELP_NAMES: Final = ["-h", "--help"]
+HELP_NAMES: Final = ("-h", "--help")
 # In the context of a command that shows its whole help.
 _WHOLE: Final = "alignup.help"
 

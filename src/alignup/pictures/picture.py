@@ -64,20 +64,19 @@ def scrolling(element: Element) -> Element:
     return made
 
 
-def page(title: str, parts: Iterable[Element], rules: str = "") -> str:
+def page(title: str, parts: Iterable[Element]) -> str:
     """Return a whole page.
 
     Args:
         title: in the browser's tab, and above all else.
         parts: the elements of the body, in order.
-        rules: further rules of CSS.
     """
     root = Element("html", {"lang": "en"})
     head = add(root, "head")
     add(head, "meta", charset="utf-8")
     add(head, "meta", name="viewport", content="width=device-width, initial-scale=1")
     add(head, "title", title)
-    add(head, "style").text = style("page") + rules
+    add(head, "style").text = style("page")
     body = add(root, "body")
     body.append(heading(title, 1))
     body.extend(parts)

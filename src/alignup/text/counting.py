@@ -38,14 +38,14 @@ def named(noun: str, ids: Iterable[object], between: str = "+") -> str:
     return f"{noun}{'' if len(words) == 1 else 's'} {between.join(words)}"
 
 
-def free_in(places: Iterable[tuple[str, int]], of: str = "") -> str:
-    """Return how many are free in some places, and where, without the places that have none.
+def free_in(places: Iterable[tuple[str, int]], there: int | None = None) -> str:
+    """Return how many are free of those that are there, and where, without the places that have none.
 
-    >>> free_in([("on node 0", 0), ("on node 1", 2)]), free_in([("on node 0", 0)], " of 4")
+    >>> free_in([("on node 0", 0), ("on node 1", 2)]), free_in([("on node 0", 0)], 4)
     ('2 free, all on node 1', '0 of 4 free')
     >>> free_in([("on node 0", 1), ("without a node", 2)])
     '3 free: 1 on node 0, 2 without a node'
-    >>> free_in([("on node 0", 4)], " of 4")
+    >>> free_in([("on node 0", 4)], 4)
     'the machine has 4'
     """
     every = list(places)
@@ -54,7 +54,9 @@ def free_in(places: Iterable[tuple[str, int]], of: str = "") -> str:
     where = f": {', '.join(f'{count} {name}' for name, count in some)}" if len(some) > 1 else ""
     if len(some) == 1 < len(every):
         where = f", {'all ' if some[0][1] > 1 else ''}{some[0][0]}"
-    return f"the machine has {total}{where}" if total and of == f" of {total}" else f"{total}{of} free{where}"
+    if total and total == there:
+        return f"the machine has {total}{where}"
+    return f"{total}{'' if there is None else f' of {there}'} free{where}"
 
 
 def some_of(names: Sequence[str], most: int = 6) -> str:

@@ -70,7 +70,9 @@ class _Counts:
         self.nodes = gauge("alignup_extender_nodes", "Nodes known.", ["known_by"])
         self.pods = gauge("alignup_extender_pods", "Bound pods known.")
         self.waiting = gauge("alignup_extender_waiting_pods", "Pods that no node could take.")
-        self.ends = gauge("alignup_extender_certificate_end_seconds", "Its end, in seconds since 1970.", ["of"])
+        self.ends = gauge(
+            "alignup_extender_certificate_end_seconds", "When a certificate ends, in seconds since 1970.", ["of"]
+        )
         self.lists = gauge("alignup_extender_lists", "Lists of all objects so far.")
 
 

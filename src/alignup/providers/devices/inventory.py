@@ -184,7 +184,7 @@ class DevicePool:
         sick = (present & ~self.healthy).bit_count()
         lost = (near_none & free).bit_count() if aligned else 0
         known = (present & ~near_none if aligned else present).bit_count()
-        words = free_in(there, f" of {known}") if present else "the plugin reports none"
+        words = free_in(there, known) if present else "the plugin reports none"
         more = f"; {counted(lost, 'other free device')} without a NUMA node cannot be aligned" if lost else ""
         return f"{request} asked, {words}{f', {sick} unhealthy' if sick else ''}{more}"
 
