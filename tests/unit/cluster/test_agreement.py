@@ -18,8 +18,8 @@ KINDS = 100
 """Node states of one seed; each is asked about every pod of that seed."""
 
 PODS = 50
-SEEDS = range(2)
-MORE_SEEDS = range(2, 24)
+SEEDS = range(1)
+MORE_SEEDS = range(1, 24)
 
 
 def kinds_of(seed, count=KINDS):
@@ -353,7 +353,7 @@ def crowded(random):
     return node, read_pod({"metadata": {"name": "p", "uid": "p"}, "spec": spec})
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 40))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 40))])
 def test_what_was_counted_is_settled_once_a_container_needs_more(seed):
     """Which CPUs and devices the first containers took tells where those lie that are left for later ones."""
     random, admitted, cases = Random(seed), 0, 1000

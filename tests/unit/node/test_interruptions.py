@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -179,16 +180,13 @@ def made(operation: str) -> tuple[Node, Callable[[Node], object]]:
     return node, do
 
 
-@pytest.mark.parametrize("operation", OPERATIONS)
-def test_an_exception_at_any_line_leaves_the_node_before_or_after(operation: str) -> None:
-    """Every line, call and return; what was there can then be removed, and leaves nothing."""
+def interrupt_everywhere(operation: str, *, first: int = 1, step: int = 1) -> None:
+    """Raise at lines, calls and returns; what was there can then be removed, and leaves nothing."""
     whole, do = made(operation)
     before, node = state(whole), whole.copy()
     do(node)
     after = state(node)
-    moment = 0
-    while True:
-        moment += 1
+    for moment in count(first, step):
         node = whole.copy()
         if not interrupted(moment, partial(do, node)):
             break
@@ -200,6 +198,18 @@ def test_an_exception_at_any_line_leaves_the_node_before_or_after(operation: str
         assert not any(pool.ledger.given for pool in node.pools.values())
         assert moment % 40 or is_free(node)
     assert moment > 20
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_an_exception_at_any_line_leaves_the_node_before_or_after(operation: str) -> None:
+    """One line of three, others in each run."""
+    interrupt_everywhere(operation, first=random.SystemRandom().randint(1, 3), step=3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_an_exception_at_each_line_leaves_the_node_before_or_after(operation: str) -> None:
+    interrupt_everywhere(operation)
 
 
 def test_an_update_of_a_cluster_is_whole() -> None:
