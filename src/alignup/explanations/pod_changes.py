@@ -130,14 +130,19 @@ def _step(attempts: Attempts, resource: str) -> int:
 def _reduction(attempts: Attempts, asked: Mapping[Key, int], amounts: Mapping[Key, int]) -> Reduction:
     """Return the suggestion of these amounts."""
     lost = max(1 - amount / asked[key] for key, amount in amounts.items())
-    by_container: dict[str, list[str]] = {}
+    by_container: dict[str, list[tuple[str, str]]] = {}
     for (name, resource), amount in amounts.items():
-        before = in_units(resource, asked[name, resource])
-        words = f"{in_units(resource, amount)} {resource} instead of {before}" if amount else f"no {resource}"
-        by_container.setdefault(name, []).append(words)
-    parts = [f"{' and '.join(words)}{_in_container(attempts.pod, name)}" for name, words in by_container.items()]
+        before, after = (in_units(resource, one) for one in (asked[name, resource], amount))
+        words = f"{after} {resource} instead of {before}" if amount else f"no {resource}"
+        by_container.setdefault(name, []).append((words, f"{resource} {before} -> {after}"))
+    parts, lines = [], []
+    for name, found in by_container.items():
+        whom = _in_container(attempts.pod, name)
+        parts.append(" and ".join(words for words, _ in found) + whom)
+        lines.append(f"{whom.removeprefix(' in ')}{': ' if whom else ''}{', '.join(line for _, line in found)}")
     text = f"ask for {'all of these: ' if len(parts) > 1 else ''}{'; '.join(parts)}"
-    return lost, Suggestion("request", text, {"pod": changed(attempts.manifest, amounts)})
+    attempt = {"pod": changed(attempts.manifest, amounts)}
+    return lost, Suggestion("request", text, attempt, changes=tuple(lines) if len(amounts) > 1 else ())
 
 
 def _in_container(pod: Pod, name: str) -> str:

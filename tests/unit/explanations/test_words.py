@@ -28,7 +28,7 @@ def test_equal_places_are_told_once_and_empty_ones_not_at_all() -> None:
         PlacePart((0, 1), 1, 0, 0),
         PlacePart((4,), 2, 0, 0),
     ]
-    assert [row[3] for row in rows("a/b", places)] == ["each of nodes 0, 2", "no node", "nodes 0+1", "node 4"]
+    assert [row[3] for row in rows("a/b", places)] == ["each of 0, 2", "none known", "0+1", "4"]
 
 
 def test_amounts_of_a_resource_have_one_unit() -> None:
@@ -61,7 +61,7 @@ def test_offers_in_words() -> None:
 
 
 def test_nodes_and_memory_groups_in_words() -> None:
-    assert [nodes_in_short(one) for one in (None, (1,), (0, 2))] == ["any node", "node 1", "nodes 0+2"]
+    assert [nodes_in_short(one) for one in (None, (1,), (0, 2))] == ["any NUMA node", "NUMA node 1", "NUMA nodes 0+2"]
     assert group_in_words(MemoryGroup((0,), ("a", "b"))) == (
         "NUMA node 0 is not combined with others for memory, because of the memory of a, b"
     )
