@@ -89,18 +89,11 @@ def _of_node(trial: Trial, limits: NodeObject, refusal: Refusal) -> str:
     demands = trial.pod.constraints
     if refusal.resources:
         words = "; ".join(_lacking(trial, limits, name) for name in refusal.resources)
-        if not trial.others:
-            return words
-        if is_critical(trial.pod):
+        if trial.others and is_critical(trial.pod):
             words += ", and evicting every pod that this critical pod may evict frees too little"
-        return f"too little is left on the node as a whole: {words}"
+        return f"too little is left on the node as a whole: {words}" if trial.others else words
     taken = {port: one for one in trial.others for port in one.constraints.host_ports}
-    held = [
-        f"{number}/{protocol} ({taken[port].namespace}/{taken[port].name})"
-        for port in demands.host_ports
-        for protocol, _, number in [port]
-        if port in taken
-    ]
+    held = [f"{one[2]}/{one[0]} ({taken[one].namespaced_name})" for one in demands.host_ports if one in taken]
     if refusal.reason == "NodeName":
         return f"the pod is bound to node {demands.node_name}, and this is node {limits.name}"
     words = NODE_CAUSES.get(refusal.reason, f"the pod is for {demands.os or demands.os_label}, and the node runs linux")

@@ -261,18 +261,14 @@ class Explanation(Record):
 
     def of_alike(self, pod: Pod) -> Explanation:
         """Return the explanation of a pod that differs from this one's in name and uid only."""
-
-        def renamed(manifest: dict[str, Any]) -> dict[str, Any]:
-            return {**manifest, "metadata": {**manifest["metadata"], "name": pod.name, "uid": pod.uid}}
-
-        changes = (
-            {**one.attempt, "pod": renamed(one.attempt["pod"])} if "pod" in one.attempt else one.attempt
-            for one in self.suggestions
-        )
-        suggestions = tuple(
-            replace(one, attempt=attempt) for one, attempt in zip(self.suggestions, changes, strict=True)
-        )
-        return replace(self, pod=pod.namespaced_name, uid=pod.uid, suggestions=suggestions)
+        suggestions = []
+        for one in self.suggestions:
+            attempt = one.attempt
+            if manifest := attempt.get("pod"):
+                metadata = {**manifest["metadata"], "name": pod.name, "uid": pod.uid}
+                attempt = {**attempt, "pod": {**manifest, "metadata": metadata}}
+            suggestions.append(replace(one, attempt=attempt))
+        return replace(self, pod=pod.namespaced_name, uid=pod.uid, suggestions=tuple(suggestions))
 
     def __bool__(self) -> bool:
         return self.admitted

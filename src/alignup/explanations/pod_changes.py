@@ -227,13 +227,12 @@ def shared_container(attempts: Attempts) -> Iterator[tuple[Suggestion, Admission
     """
     own = sorted((one for one in attempts.pod.all_containers if one.exclusive_cpus), key=lambda one: one.exclusive_cpus)
     for one in own[:-1]:
-        thousandths = 1000 * one.exclusive_cpus - 100
+        cpus = one.exclusive_cpus
+        thousandths = 1000 * cpus - 100
         manifest = changed(attempts.manifest, {(one.name, "cpu"): thousandths}, as_whole=True)
         if admission := attempts.with_pod(manifest):
             amount, kind = quantity("cpu", thousandths), "init container" if one.is_init else "container"
-            text = (
-                f"request {amount} cpu instead of {one.exclusive_cpus} in {kind} {one.name!r}, which then shares CPUs"
-            )
+            text = f"request {amount} cpu instead of {cpus} in {kind} {one.name!r}, which then shares CPUs"
             yield Suggestion("pod", text, {"pod": manifest}), admission
 
 

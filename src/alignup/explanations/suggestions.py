@@ -91,13 +91,12 @@ def _in_one_cache(attempts: Attempts, trial: Trial) -> Iterator[Suggestion]:
     for one in trial.pod.all_containers:
         if one.name not in trial.got or not spare_caches(trial.l3_groups, trial.got[one.name]):
             continue
-        for count in range(one.exclusive_cpus + 1, one.exclusive_cpus + trial.cpus_per_core + 1):
+        own = one.exclusive_cpus
+        for count in range(own + 1, own + trial.cpus_per_core + 1):
             manifest = changed(attempts.manifest, {(one.name, "cpu"): count})
             admission = attempts.with_pod(manifest)
             if admission and not spare_caches(trial.l3_groups, admission.containers[one.name]):
-                text = (
-                    f"ask for {count} cpu instead of {one.exclusive_cpus} in container {one.name!r}, which share caches"
-                )
+                text = f"ask for {count} cpu instead of {own} in container {one.name!r}, which share caches"
                 yield Suggestion("pod", text, {"pod": manifest})
                 break
 

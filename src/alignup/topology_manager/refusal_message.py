@@ -89,15 +89,9 @@ def view_of(
         for wanted in (True, False)
     )
     return ResourceView(
-        resource,
-        sets_of(preferred, numa_node_ids),
-        sets_of(other, numa_node_ids),
-        (None, True) in pairs,
-        len(preferred),
-        len(other),
-        account,
-        len(pairs) < LOOKED_AT,
-    )
+        resource, sets_of(preferred, numa_node_ids), sets_of(other, numa_node_ids), (None, True) in pairs,
+        len(preferred), len(other), account, len(pairs) < LOOKED_AT,
+    )  # fmt: skip
 
 
 def sets_of(masks: Sequence[int], numa_node_ids: Sequence[int] | None) -> tuple[NodeSet, ...]:
