@@ -124,8 +124,7 @@ def _of_message(reason: str, message: str) -> Cause:
         name = told[1] or "cpu"
         return Cause(one_line(f"not enough {name} is free: {told[2]} asked, {told[3]} free"), "allocation", (name,))
     if reason == SMT_ALIGNMENT_ERROR and (told := _NOT_WHOLE.search(message)):
-        asked, free = int(told[2]), int(told[1] or 0)
-        return whole_cores(asked, int(told[3]), too_few_cores(asked, free))
+        return whole_cores(int(told[2]), int(told[3]), too_few_cores(int(told[2]), int(told[1] or 0)))
     if lacks := _LACKS.findall(message):
         parts = [lacking_in_words(name, *map(int, amounts)) for name, *amounts in lacks]
         words = f"too little is left on the node as a whole: {'; '.join(parts)}"

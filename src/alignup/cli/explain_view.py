@@ -90,8 +90,7 @@ def show_explanation(explanation: Explanation, was: PodDocument | None = None, v
 
 def _causes(console: Console, explanation: Explanation) -> Sequence[str]:
     """Return the causes of a refusal, the first to be told above the tables, or all in one if that is short."""
-    all_in_one = explanation.cause
-    return explanation.causes if len(wrapped(console, all_in_one)) > MOST_CAUSE_LINES else [all_in_one]
+    return explanation.causes if len(wrapped(console, explanation.cause)) > MOST_CAUSE_LINES else [explanation.cause]
 
 
 def show_log(console: Console, log: Mapping[str, Any]) -> None:

@@ -223,16 +223,20 @@ def _split(attempts: Attempts, container: Container) -> Iterator[Suggestion]:
 def shared_container(attempts: Attempts) -> Iterator[tuple[Suggestion, Admission]]:
     """Yield the pod with one of its smaller containers in the shared pool, as a fraction of a CPU less puts it there.
 
-    The pod keeps its QoS class. Beside the suggestion is how it is admitted.
+    The pod keeps its QoS class. Beside the suggestion is how it is admitted. Where fewer CPUs are free than the pod
+    asks for, such a container would get too little of what is shared.
     """
+    cpu = attempts.node.cpu
+    if cpu is None or attempts.pod.exclusive_cpus > len(cpu.free_cpus):
+        return
     own = sorted((one for one in attempts.pod.all_containers if one.exclusive_cpus), key=lambda one: one.exclusive_cpus)
     for one in own[:-1]:
         cpus = one.exclusive_cpus
         thousandths = 1000 * cpus - 100
         manifest = changed(attempts.manifest, {(one.name, "cpu"): thousandths}, as_whole=True)
         if admission := attempts.with_pod(manifest):
-            amount, kind = quantity("cpu", thousandths), "init container" if one.is_init else "container"
-            text = f"request {amount} cpu instead of {cpus} in {kind} {one.name!r}, which then shares CPUs"
+            words = f"request {quantity('cpu', thousandths)} cpu instead of {cpus} in"
+            text = f"{words} {'init ' * one.is_init}container {one.name!r}, which then shares CPUs"
             yield Suggestion("pod", text, {"pod": manifest}), admission
 
 
