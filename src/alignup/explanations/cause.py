@@ -189,7 +189,7 @@ def whole_cores(asked: int, cpus_per_core: int, too_few: str) -> Cause:
 MOST_CAUSES: Final = 8
 # By the kind of the cause, what is said where it holds on the empty node too; other kinds need no prognosis.
 _NEVER: Final = dict.fromkeys(("too little", "allocation", "node"), "never fits this node, even empty")
-_NEVER |= dict.fromkeys(("one node", "spread", "conflict"), "never fits this node as configured, even empty")
+_NEVER |= dict.fromkeys(("one node", "spread", "conflict"), "never fits this node as configured")
 
 
 def causes_of(node: Node, trial: Trial) -> tuple[Cause, ...]:

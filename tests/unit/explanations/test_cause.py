@@ -45,7 +45,7 @@ def test_the_largest_amount_on_one_node_is_told() -> None:
             },
         }
     )
-    never = "never fits this node as configured, even empty"
+    never = "never fits this node as configured"
     assert explain(node, wish("x", cpu="9")).cause == (
         f"{never}: no NUMA node has 9 cpu free (at most 8); single-numa-node needs one that has all of it"
     )
@@ -187,7 +187,7 @@ class TestNeverFits:
         node = node_of(topologyManagerPolicy="restricted", memoryManagerPolicy=None, reservedMemory=None)
         found = explain(node, gpu_pod("x", gpus=1, cpu="10"))
         assert found.cause == (
-            "never fits this node as configured, even empty: 1 example.com/gpu needs 1 NUMA node, 10 cpu needs 2 NUMA "
+            "never fits this node as configured: 1 example.com/gpu needs 1 NUMA node, 10 cpu needs 2 NUMA "
             "nodes; restricted needs both on the same NUMA nodes"
         )
 
