@@ -188,8 +188,9 @@ def whole_cores(asked: int, cpus_per_core: int, too_few: str) -> Cause:
 
 MOST_CAUSES: Final = 8
 # By the kind of the cause, what is said where it holds on the empty node too; other kinds need no prognosis.
-_NEVER: Final = dict.fromkeys(("too little", "allocation", "node"), "never fits this node, even empty")
-_NEVER |= dict.fromkeys(("one node", "spread", "conflict"), "never fits this node as configured")
+_NEVER: Final = dict.fromkeys(("too little", "allocation", "node"), "never fits this node, even empty") | dict.fromkeys(
+    ("one node", "spread", "conflict"), "never fits this node as configured"
+)
 
 
 def causes_of(node: Node, trial: Trial) -> tuple[Cause, ...]:
@@ -219,8 +220,7 @@ def prognosis(node: Node, pod: Pod, container: str | None, causes: tuple[Cause, 
     if not (node.counts_use_as_reserved or has_users_providers(node)):
         alone = emptied(node)
         trial = tried(alone, pod)
-        always, refusal = causes_of(alone, trial), trial.admission.refusal
-        where = refusal.container if refusal else None
+        always, where = causes_of(alone, trial), getattr(trial.admission.refusal, "container", None)
     blamed = always[0].resources if always and always[0].kind in _NEVER else ()
     # a plugin that reports no device may come back
     if not blamed or any(name in node.pools and not node.pools[name].reported for name in blamed):
