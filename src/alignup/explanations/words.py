@@ -21,7 +21,7 @@ MOST_NEIGHBOURS: Final = 20
 MOST_SETS: Final = 4
 
 
-def resource_rows(resources: Iterable[ResourcePart], first: Container[str] = ()) -> Iterator[tuple[str, ...]]:
+def resource_rows(resources: Iterable[ResourcePart], first: Container[str]) -> Iterator[tuple[str, ...]]:
     """Yield what was asked for, which nodes were offered, and what was there by NUMA node and who held it.
 
     `first` are pods that are named before others.

@@ -15,8 +15,10 @@ from machines import machine_of
 GIBI = 1 << 30
 
 
-def rows(resource: str, places: list[PlacePart], asked: int = 1) -> list[tuple[str, ...]]:
-    return list(resource_rows([ResourcePart(resource, "c", "p", asked, tuple(places))]))
+def rows(
+    resource: str, places: list[PlacePart], asked: int = 1, first: frozenset[str] = frozenset()
+) -> list[tuple[str, ...]]:
+    return list(resource_rows([ResourcePart(resource, "c", "p", asked, tuple(places))], first))
 
 
 def test_equal_places_are_told_once_and_empty_ones_not_at_all() -> None:
@@ -44,6 +46,14 @@ def test_holders_in_words() -> None:
     assert row[7] == "d/p/i 4, d/p/c 6 (4 of them reused), d/p/e 2 (reused)"
     [row] = rows("cpu", [PlacePart((0,), 8, 0, 2, holders * 2)])
     assert row[7].endswith("d/p/i 4, 2 more")
+
+
+def test_pods_to_remove_are_named_before_others_and_never_counted() -> None:
+    holders = tuple(Holder(f"d/p{number}", "c", 1) for number in range(8))
+    [row] = rows("cpu", [PlacePart((0,), 8, 0, 0, holders)], first=frozenset({"d/p6"}))
+    assert row[7] == "d/p6/c 1, d/p0/c 1, d/p1/c 1, d/p2/c 1, 4 more"
+    [row] = rows("cpu", [PlacePart((0,), 8, 0, 0, holders)], first=frozenset(f"d/p{number}" for number in range(2, 8)))
+    assert row[7] == ", ".join([*(f"d/p{number}/c 1" for number in range(2, 8)), "2 more"])
 
 
 def test_offers_in_words() -> None:
