@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import re
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,19 @@ def examples_of(name: str) -> list[doctest.DocTest]:
         own = [one for one in vars(module).values() if getattr(one, "__module__", None) == name]
         found = [test for one in own for test in finder.find(one, one.__name__, globs=names) if test.examples]
     return found
+
+
+def classes_of_the_reference() -> list[type]:
+    """Return the classes that the page of the Python API describes."""
+    names = re.findall(r"^::: ([\w.]+)", (ROOT / "docs" / "reference" / "python.md").read_text(), re.MULTILINE)
+    found = [getattr(importlib.import_module(path.rpartition(".")[0]), path.rpartition(".")[2]) for path in names]
+    return [one for one in found if isinstance(one, type)]
+
+
+@pytest.mark.parametrize("public", classes_of_the_reference(), ids=lambda one: one.__name__)
+def test_every_public_class_has_an_example(public: type) -> None:
+    """A protocol shows a class that follows it."""
+    assert re.search(r"^ *>>> |^        class ", public.__doc__ or "", re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", modules_with_examples())

@@ -123,10 +123,9 @@ def explain_resizes(loaded: inputs.LoadedNode, asked: Sequence[Resize], *, as_js
         answer = explanation.answer
         message = f", {answer.message}" if answer.message else ""
         click.echo(one_line(f"{explanation.pod} resize: {answer.status}{message}"))
-        if explanation.cause:
-            click.echo(f"  {explanation.cause}")
-        for suggestion in explanation.suggestions:
-            click.echo(one_line(f"  would help: {suggestion.text}"))
+        causes = [explanation.cause] if explanation.cause else []
+        for line in (*causes, *(f"would help: {one.text}" for one in explanation.suggestions)):
+            click.echo(one_line(f"  {line}"))
     return all(found)
 
 

@@ -15,7 +15,7 @@ from alignup.cli.explain_view import View, show_explanation
 from alignup.cli.failures import complain
 from alignup.cli.terminal import print_json
 from alignup.errors import one_line
-from alignup.explanations.cause import NODE_CAUSES, Cause, lacking_in_words, merge_cause, refusal_of
+from alignup.explanations.cause import NODE_CAUSES, Cause, lacking_in_words, merge_cause, refusal_of, whole_cores
 from alignup.explanations.explanation import Explanation
 from alignup.explanations.trial import Question
 from alignup.explanations.why import step_of
@@ -23,7 +23,7 @@ from alignup.kubelet.log import read_log
 from alignup.kubernetes.pod import Container, is_device
 from alignup.machine.bits import bit_numbers
 from alignup.node.holdings import Holdings
-from alignup.providers.cpu.provider import SMT_ALIGNMENT_ERROR
+from alignup.providers.cpu.provider import SMT_ALIGNMENT_ERROR, too_few_cores
 from alignup.text.counting import counted
 from alignup.topology_manager.admission import affinity_dict
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint
@@ -96,7 +96,7 @@ def explain_logged(log: KubeletLog, refusal: LoggedRefusal) -> Explanation:
     told = {"message": refusal.message, "unknown": list(_unknown(refusal, by_merge=by_merge))}
     agrees = {"agrees": logged == merged if logged and merged and not startup.prefers_closest else None}
     return Explanation(
-        refusal.pod, refusal.uid, False, refusal.reason, found.sentence, found.kind, found.resources,
+        refusal.pod, refusal.uid, False, refusal.reason, (found.sentence,), found.kind, found.resources,
         last.container if last and found.kind != "node" else None, name, scope, UNKNOWN, steps, (), place,
         log={**told, **agrees, "best": affinity_dict(logged, ids), "merged": affinity_dict(merged, ids)},
     )  # fmt: skip
@@ -124,10 +124,7 @@ def _of_message(reason: str, message: str) -> Cause:
         name = told[1] or "cpu"
         return Cause(one_line(f"not enough {name} is free: {told[2]} asked, {told[3]} free"), "allocation", (name,))
     if reason == SMT_ALIGNMENT_ERROR and (told := _NOT_WHOLE.search(message)):
-        words = f"{told[2]} cpu asked, and full-pcpus-only gives only whole cores of {told[3]} CPUs"
-        if told[1]:
-            words = f"too few CPUs are free: {told[2]} asked, {told[1]} free; cores with a reserved CPU do not count"
-        return Cause(words, "whole cores", ("cpu",))
+        return whole_cores(int(told[2]), int(told[3]), too_few_cores(int(told[2]), int(told[1] or 0)))
     if lacks := _LACKS.findall(message):
         parts = [lacking_in_words(name, *map(int, amounts)) for name, *amounts in lacks]
         words = f"too little is left on the node as a whole: {'; '.join(parts)}"

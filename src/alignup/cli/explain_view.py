@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 from alignup.cli import options
 from alignup.cli.terminal import PLAIN_WIDTH, Table, can_write, fits, make_console, mark, print_whole, safe
 from alignup.explanations import words
-from alignup.explanations.cause import BESIDES
 from alignup.machine.cpuset import CPUSet
 from alignup.records import replace
 from alignup.text.counting import counted, named, some_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from alignup.cli.terminal import Console
     from alignup.explanations.explanation import Explanation, PlacePart, ResourcePart, Step
@@ -76,7 +75,7 @@ def show_explanation(explanation: Explanation, was: PodDocument | None = None, v
     rules = "policy none" if explanation.policy == "none" else f"{explanation.policy}, scope {explanation.scope}"
     console.print(f"{sign} [bold]{safe(explanation.pod)}[/] {word} ({rules})")
     tables = view.tables or ("short" if sys.stdout.isatty() else "all")
-    first, *below = _causes(console, explanation.cause) if tables != "none" else [explanation.cause]
+    first, *below = _causes(console, explanation) if tables != "none" else [explanation.cause]
     more = f" ({counted(len(below), 'more cause')} below)" if below else ""
     show_prose(console, f"{first}{more}".removeprefix("admitted").lstrip(",; "))
     if explanation.log:
@@ -89,9 +88,9 @@ def show_explanation(explanation: Explanation, was: PodDocument | None = None, v
         show_tables(console, explanation, is_short=tables == "short", product=view.product)
 
 
-def _causes(console: Console, cause: str) -> list[str]:
-    """Return the causes of a refusal in parts, the first to be told above the tables, or one part if it is short."""
-    return cause.split(BESIDES) if len(wrapped(console, cause)) > MOST_CAUSE_LINES else [cause]
+def _causes(console: Console, explanation: Explanation) -> Sequence[str]:
+    """Return the causes of a refusal, the first to be told above the tables, or all in one if that is short."""
+    return explanation.causes if len(wrapped(console, explanation.cause)) > MOST_CAUSE_LINES else [explanation.cause]
 
 
 def show_log(console: Console, log: Mapping[str, Any]) -> None:
@@ -123,14 +122,14 @@ def wrapped(console: Console, text: str, first: str = "  ", indent: str = "  ") 
 def show_tables(console: Console, explanation: Explanation, *, is_short: bool, product: bool) -> None:
     """Print the tables that the verdict rests on; short: without the rows that do not bear on it, which are counted."""
     console.print(f"\n[dim]{('─' if can_write(console, '─') else '-') * min(console.width, RULE)}[/]")
-    others = _causes(console, explanation.cause)[1:]
+    others = _causes(console, explanation)[1:]
     for other in others:
         show_prose(console, f"besides, {other}", "")
     steps = () if is_short and explanation.admitted and not product else explanation.relevant_steps
     for number, step in enumerate(steps):
         if number or others:
             console.print()
-        show_step(console, step, explanation.blamed if is_short else (), product=product)
+        show_step(console, step, explanation, is_short=is_short, product=product)
     if explanation.before.memory_groups:
         console.print()
         for group in explanation.before.memory_groups:
@@ -154,19 +153,21 @@ def show_left_out(console: Console, count: int, noun: str, where: str = "") -> N
         console.print(f"and {counted(count, f'more {noun}')}{where}")
 
 
-def show_step(console: Console, step: Step, only: Sequence[str], *, product: bool) -> None:
+def show_step(console: Console, step: Step, explanation: Explanation, *, is_short: bool, product: bool) -> None:
     """Print one decision: what was asked, there and offered, and the rule.
 
     Args:
         console: where.
         step: the decision.
-        only: the resources to show; none: all.
+        explanation: whose it is.
+        is_short: show only the resources to blame.
         product: show the cross product of the offers too.
     """
     console.print("[bold]the pod as a whole[/]" if step.container is None else f"[bold]{safe(step.container)}[/]")
+    only = explanation.blamed if is_short else ()
     resources = [one for one in step.resources if not only or one.resource in only]
     if resources:
-        show_resources(console, resources)
+        show_resources(console, resources, explanation.removed)
         show_left_out(console, len(step.resources) - len(resources), "resource")
     elif step.container is not None:
         console.print("requests nothing that is allocated by NUMA node")
@@ -177,10 +178,10 @@ def show_step(console: Console, step: Step, only: Sequence[str], *, product: boo
         show_product(console, step.product)
 
 
-def show_resources(console: Console, resources: Sequence[ResourcePart]) -> None:
+def show_resources(console: Console, resources: Sequence[ResourcePart], first: Collection[str]) -> None:
     """Print what was asked, there and offered; holders are one a line, and below the table where it is too wide."""
     rows: list[tuple[str, ...]] = [
-        (*cells, holders.replace(", ", "\n")) for *cells, holders in words.resource_rows(resources)
+        (*cells, holders.replace(", ", "\n")) for *cells, holders in words.resource_rows(resources, first)
     ]
     columns: tuple[str, ...] = words.RESOURCE_COLUMNS
     reserved = columns.index("reserved")
@@ -193,11 +194,11 @@ def show_resources(console: Console, resources: Sequence[ResourcePart]) -> None:
         return
     rest = [row[:-1] for row in rows]
     print_whole(console, Table(*columns[:-1], numbers=words.RESOURCE_NUMBERS, rows=rest))
-    resource, where = "", columns.index("where")
+    resource, where = "", columns.index("NUMA node")
     for row in rows:
         resource = row[0] or resource
         if row[-1] not in {"-", ""}:
-            console.print(safe(f"held, {resource}, {row[where]}: {row[-1].replace(chr(10), ', ')}"))
+            console.print(safe(f"held, {resource}, NUMA node {row[where]}: {row[-1].replace(chr(10), ', ')}"))
 
 
 def show_product(console: Console, product: Product) -> None:
@@ -231,7 +232,9 @@ def show_suggestions(console: Console, explanation: Explanation) -> None:
         return
     console.print("\nwhat would help (each was tried):")
     for number, one in enumerate(explanation.suggestions, 1):
-        show_prose(console, one.text, f"  {number}. ", "     ")
+        show_prose(console, "ask for less, all of these:" if one.changes else one.text, f"  {number}. ", "     ")
+        for line in one.changes:
+            show_prose(console, line, "       ", "         ")
 
 
 # ---- the picture
@@ -283,8 +286,9 @@ def _columns(resources: Sequence[ResourcePart]) -> Columns:
             alike = tuple(one and replace(one, numa_nodes=(), holders=()) for one in places)
             names.setdefault(alike, []).append(where[0])
         else:
-            own[places] = named("node" if len(where) == 1 else "near node", where) if where else "near no node"
-    return {places: f"node{'s' * (len(alike) > 1)} {CPUSet(alike)}" for places, alike in names.items()} | own
+            name = named("NUMA node" if len(where) == 1 else "near NUMA node", where)
+            own[places] = name if where else "no NUMA node known"
+    return {places: f"NUMA node{'s' * (len(alike) > 1)} {CPUSet(alike)}" for places, alike in names.items()} | own
 
 
 def _table(
@@ -300,9 +304,9 @@ def _table(
         cells = []
         for places in columns:
             place = places[row]
-            bar = _bar(place) if place and has_bars else ""
-            cells.append("-" if place is None else f"{bar}{in_words(place.free)}")
-        holders = [safe(_holders(one, explanation.pod))] if has_holders else []
+            bar = _bar(place) if place and place.capacity and has_bars else ""
+            cells.append(f"{bar}{in_words(place.free)}" if place and place.capacity else "-")
+        holders = [safe(_holders(one, explanation))] if has_holders else []
         table.add_row(name, "" if one.asked is None else in_words(one.asked), *cells, *holders)
     return table
 
@@ -318,11 +322,11 @@ def _bar(place: PlacePart) -> str:
     return f"[red]{USED * used}[/][green]{FREE * (squares - used)}[/]{' ' * (MOST_SQUARES - squares)} "
 
 
-def _holders(resource: ResourcePart, subject: str) -> str:
-    """Return the pods that hold some of a resource, and what nobody can have; `subject` is the pod in question."""
-    names = (holder.pod for place in resource.places for holder in place.holders)
-    pods = dict.fromkeys("this pod" if name == subject else name for name in names)
+def _holders(resource: ResourcePart, explanation: Explanation) -> str:
+    """Return the pods that hold some of a resource, those to remove first, and what nobody can have."""
+    pods, first = {holder.pod: None for place in resource.places for holder in place.holders}, explanation.removed
+    names = ["this pod" if pod == explanation.pod else pod for pod in sorted(pods, key=lambda pod: pod not in first)]
     reserved = sum(place.reserved for place in resource.places)
-    held = some_of(list(pods), MOST_PODS)
+    held = some_of(names, max(MOST_PODS, len(first.intersection(pods))))
     kept = f"{words.amounts_in_words(resource)(reserved)} reserved" if reserved else ""
     return ", ".join(filter(None, (held, kept)))

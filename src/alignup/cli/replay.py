@@ -161,7 +161,7 @@ def answer_text(answer: Mapping[str, Any]) -> str:
 def container_text(name: str, container: Mapping[str, Any], *, whole: bool = False) -> str:
     """Return what one container got, in a few words; `whole`: with the memory, and whether it is preferred."""
     affinity = container.get("affinity") or {}
-    parts = [f"NUMA {terminal.nodes_text(affinity.get('numaNodes'))}"]
+    parts = [f"NUMA node {terminal.nodes_text(affinity.get('numaNodes'))}"]
     if whole and affinity and not affinity["preferred"]:
         parts.append("not preferred")
     parts.append(f"CPUs {container['cpus'] or 'shared'}")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from alignup.errors import one_line
 from alignup.explanations.manifests import asked_by
-from alignup.explanations.trial import Question, Trial, tried
+from alignup.explanations.trial import Question, Trial, emptied, has_users_providers, tried
 from alignup.kubernetes.node_fit import NodeObject, is_critical, requests_of
 from alignup.kubernetes.pod import Container, Pod, effective_request, is_pinned_memory
 from alignup.providers.cpu.provider import SMT_ALIGNMENT_ERROR
@@ -22,7 +22,7 @@ from alignup.providers.pod_pool import empty_shared_pool
 from alignup.records import Record, replace
 from alignup.text.counting import amount_in, counted, named, shared_unit, some_of
 from alignup.topology_manager.refusal_account import in_words
-from alignup.topology_manager.refusal_message import LIMIT_REACHED, Amounts, cause, kind_of
+from alignup.topology_manager.refusal_message import LIMIT_REACHED, Amounts, cause, kind_of, too_little
 from alignup.topology_manager.scope import Refusal
 
 if TYPE_CHECKING:
@@ -42,11 +42,13 @@ class Cause(Record):
             allocate, or `whole cores`: not as full-pcpus-only wants. `pod policy`: the policy that the pod brings.
             `node`: the kubelet's own checks, of the node as a whole.
         resources: the resources to blame. Of a conflict each one is needed for it; otherwise each is enough by itself.
+        is_lasting: it holds on the empty node too.
     """
 
     sentence: str
     kind: str
     resources: tuple[str, ...] = ()
+    is_lasting: bool = False
 
 
 def cause_of(trial: Trial, refusal: Refusal) -> Cause:
@@ -61,7 +63,7 @@ def cause_of(trial: Trial, refusal: Refusal) -> Cause:
     elif question.failed:
         found = _of_allocation(trial, question, refusal)
     else:
-        found = merge_cause(refusal, question.holdings.numa_node_ids, _amounts_in(question, trial.pod))
+        found = merge_cause(refusal, question.holdings.numa_node_ids, _amounts_in(trial, question))
         if "cpu" in found.resources:
             found = replace(found, sentence=_left_behind(trial.pod, question) + found.sentence)
     limit = "" if trial.admission.exact else LIMIT_REACHED
@@ -74,7 +76,7 @@ def _left_behind(pod: Pod, question: Question) -> str:
         return ""
     ended = {one.name for one in pod.init_containers if not one.is_sidecar} - {question.container.name}
     left = [
-        f"{named('CPU', [one.cpus])} of init container {one.container!r} on {named('NUMA node', nodes)}"
+        f"CPU{'s' * (len(one.cpus) > 1)} {one.cpus} of init container {one.container!r} on {named('NUMA node', nodes)}"
         for one in question.holdings.containers
         if one.pod_uid == pod.uid and one.container in ended and one.cpus
         for nodes in [[node for node, cpus in question.holdings.node_cpus.items() if cpus & int(one.cpus)]]
@@ -87,16 +89,11 @@ def _of_node(trial: Trial, limits: NodeObject, refusal: Refusal) -> str:
     demands = trial.pod.constraints
     if refusal.resources:
         words = "; ".join(_lacking(trial, limits, name) for name in refusal.resources)
-        if is_critical(trial.pod):
+        if trial.others and is_critical(trial.pod):
             words += ", and evicting every pod that this critical pod may evict frees too little"
-        return f"too little is left on the node as a whole: {words}"
+        return f"too little is left on the node as a whole: {words}" if trial.others else words
     taken = {port: one for one in trial.others for port in one.constraints.host_ports}
-    held = [
-        f"{number}/{protocol} ({taken[port].namespace}/{taken[port].name})"
-        for port in demands.host_ports
-        for protocol, _, number in [port]
-        if port in taken
-    ]
+    held = [f"{one[2]}/{one[0]} ({taken[one].namespaced_name})" for one in demands.host_ports if one in taken]
     if refusal.reason == "NodeName":
         return f"the pod is bound to node {demands.node_name}, and this is node {limits.name}"
     words = NODE_CAUSES.get(refusal.reason, f"the pod is for {demands.os or demands.os_label}, and the node runs linux")
@@ -124,13 +121,12 @@ def lacking_in_words(resource: str, asked: int, used: int, capacity: int) -> str
     if resource == "pods":
         return f"it takes {counted(capacity, 'pod')}, and has {used}"
     left = max(0, capacity - used)
-    if resource == "cpu":
-        return f"{asked / 1000:g} cpu requested, {left / 1000:g} of {capacity / 1000:g} left"
-    if not is_pinned_memory(resource) and resource != "ephemeral-storage":
-        return f"{asked} {resource} requested, {left} of {capacity} left"
-    unit = shared_unit([(asked, [left, capacity])])
-    amounts = [amount_in(unit, amount, up=up) for amount, up in ((asked, True), (left, False), (capacity, False))]
-    return "{1} {0} requested, {2} of {3} left".format(resource, *amounts)
+    amounts = [f"{amount / 1000:g}" if resource == "cpu" else f"{amount}" for amount in (asked, left, capacity)]
+    if is_pinned_memory(resource) or resource == "ephemeral-storage":
+        unit = shared_unit([(asked, [left, capacity])])
+        amounts = [amount_in(unit, amount, up=up) for amount, up in ((asked, True), (left, False), (capacity, False))]
+    first, last, most = amounts
+    return f"{first} {resource} requested, {f'{last} of {most} left' if used else f'the node has {most}'}"
 
 
 def merge_cause(refusal: Refusal, numa_node_ids: Sequence[int], amounts: Mapping[str, Amounts] | None = None) -> Cause:
@@ -140,13 +136,15 @@ def merge_cause(refusal: Refusal, numa_node_ids: Sequence[int], amounts: Mapping
     return Cause(sentence, kind, tuple(name for offer in offers for name in offer.resources))
 
 
-def _amounts_in(question: Question, pod: Pod) -> dict[str, Amounts]:
+def _amounts_in(trial: Trial, question: Question) -> dict[str, Amounts]:
     """Return by resource what was asked for and free."""
-    asked = asked_by(question.container or pod)
-    return {name: _amounts(question.holdings, name, amount) for name, amount in asked.items()}
+    refusal = trial.admission.refusal
+    failed = (one for one in trial.pod.all_containers if refusal and question.failed and one.name == refusal.container)
+    asked = asked_by(question.container or next(failed, trial.pod))
+    return {name: _amounts(trial, question.holdings, name, amount) for name, amount in asked.items()}
 
 
-def _amounts(holdings: Holdings, resource: str, asked: int) -> Amounts:
+def _amounts(trial: Trial, holdings: Holdings, resource: str, asked: int) -> Amounts:
     """Return what is asked for and free of a resource."""
     known = holdings.amounts(resource)
     places = () if known is None else known.places
@@ -154,7 +152,8 @@ def _amounts(holdings: Holdings, resource: str, asked: int) -> Amounts:
     one_node = [sum(place.free for place in places if node in place.numa_nodes) for node in holdings.numa_node_ids]
     if known is None or near_none:
         return Amounts(asked, None, max(one_node))
-    return Amounts(asked, known.free, max(one_node), known.allocatable)
+    there = None if known.unhealthy or trial.counts_use_as_reserved else known.allocatable
+    return Amounts(asked, known.free, max(one_node), there, not trial.others)
 
 
 def _empty_pool(trial: Trial, question: Question) -> Cause | None:
@@ -173,24 +172,25 @@ def _of_allocation(trial: Trial, question: Question, refusal: Refusal) -> Cause:
     blamed, words = refusal.resources, refusal.detail
     if refusal.reason == SMT_ALIGNMENT_ERROR:
         container = next((one for one in trial.pod.all_containers if one.name == refusal.container), trial.pod)
-        request = container.exclusive_cpus
-        if request % trial.cpus_per_core:
-            words = (
-                f"{request} cpu asked, but the CPU manager's option full-pcpus-only gives whole cores only: "
-                f"multiples of {trial.cpus_per_core} CPUs"
-            )
-        return Cause(words, "whole cores", blamed)
-    if question.failed == "cpu":
-        words = f"not enough cpu is free: {in_words(question.failed_accounts).get('cpu', words)}"
-    elif question.failed == "devices":
-        _, short, account = words.partition(" are free: ")
-        words = f"not enough {blamed[0]} is free: {account}" if short and len(blamed) == 1 else words
+        return whole_cores(container.exclusive_cpus, trial.cpus_per_core, words)
+    amounts = _amounts_in(trial, question)
+    is_short = bool(blamed) and all(name in amounts and amounts[name].is_too_little for name in blamed)
+    if question.failed in {"cpu", "devices", "memory"} and (is_short or " are free: " in words):
+        words = too_little(blamed, in_words(question.failed_accounts), amounts)
     return Cause(words, "allocation", blamed)
 
 
+def whole_cores(asked: int, cpus_per_core: int, too_few: str) -> Cause:
+    """Return why full-pcpus-only refuses a request; `too_few` says it of one that is a number of whole cores."""
+    words = f"{asked} cpu asked, but the CPU manager's option full-pcpus-only gives whole cores only: multiples of"
+    return Cause(f"{words} {cpus_per_core} CPUs" if asked % cpus_per_core else too_few, "whole cores", ("cpu",))
+
+
 MOST_CAUSES: Final = 8
-# Between the causes of one refusal.
-BESIDES: Final = "; besides, "
+# By the kind of the cause, what is said where it holds on the empty node too; other kinds need no prognosis.
+_NEVER: Final = dict.fromkeys(("too little", "allocation", "node"), "never fits this node, even empty") | dict.fromkeys(
+    ("one node", "spread", "conflict"), "never fits this node as configured"
+)
 
 
 def causes_of(node: Node, trial: Trial) -> tuple[Cause, ...]:
@@ -211,10 +211,32 @@ def causes_of(node: Node, trial: Trial) -> tuple[Cause, ...]:
     return tuple(found)
 
 
-def sentence_of(causes: Sequence[Cause], pod: Pod, container: str | None) -> str:
-    """Return all causes in one sentence, which names the container where there are several."""
-    text = BESIDES.join(cause.sentence for cause in causes)
-    return f"container {container!r}: {text}" if container is not None and len(pod.all_containers) > 1 else text
+def prognosis(node: Node, pod: Pod, container: str | None, causes: tuple[Cause, ...]) -> tuple[Cause, ...]:
+    """Return the causes of a refusal, after those why the node would refuse the pod without any other pod too.
+
+    The first of each names the container where there are several.
+    """
+    always: tuple[Cause, ...] = ()
+    if not (node.counts_use_as_reserved or has_users_providers(node)):
+        alone = emptied(node)
+        trial = tried(alone, pod)
+        always, where = causes_of(alone, trial), getattr(trial.admission.refusal, "container", None)
+    blamed = always[0].resources if always and always[0].kind in _NEVER else ()
+    # a plugin that reports no device may come back
+    if not blamed or any(name in node.pools and not node.pools[name].reported for name in blamed):
+        return _of_container(causes, pod, container)
+    lasting = _of_container(always, pod, where, _NEVER[always[0].kind])
+    if where != container:
+        return lasting[:1] + _of_container(causes, pod, container)
+    told = {(one.kind, name) for one in always for name in one.resources}
+    return (*lasting, *(one for one in causes if not told.issuperset((one.kind, name) for name in one.resources)))
+
+
+def _of_container(causes: tuple[Cause, ...], pod: Pod, container: str | None, never: str = "") -> tuple[Cause, ...]:
+    """Return causes of which the first names the container, if there are several, and says that it never fits."""
+    whose = f"container {container!r}" if container is not None and len(pod.all_containers) > 1 else ""
+    words = ": ".join(filter(None, (" ".join(filter(None, (whose, never))), causes[0].sentence)))
+    return (replace(causes[0], sentence=words, is_lasting=bool(never)), *causes[1:])
 
 
 def without_requests(pod: Pod, container: str | None, resources: Collection[str]) -> Pod:
@@ -306,7 +328,7 @@ def spare_caches(l3_groups: Sequence[int], got: ContainerAllocation) -> int:
 def _not_preferred(trial: Trial, question: Question) -> str:
     """Return why the merged hint is not one that every resource prefers."""
     policy = "restricted" if trial.policy.name == "best-effort" else trial.policy.name
-    found = merge_cause(refusal_of(question, policy), question.holdings.numa_node_ids, _amounts_in(question, trial.pod))
+    found = merge_cause(refusal_of(question, policy), question.holdings.numa_node_ids, _amounts_in(trial, question))
     return found.sentence.rpartition("; restricted ")[0] or found.sentence
 
 

@@ -160,6 +160,7 @@ class Suggestion(Record):
         attempt: has one of the keys `pod`, `kubelet`, `excludeTopology` and `remove`; `docs/explain.md` says how to
             replay it.
         minimal: for `remove`: whether no smaller set of pods would do.
+        changes: where it changes several amounts, a line for each container, such as `cpu 4 -> 2, memory 8Gi -> 4Gi`.
         after: for `kubelet`: `restart` if it holds once the kubelet has restarted with it, and all pods stay; `drain`
             if the node has to be drained before.
     """
@@ -169,6 +170,7 @@ class Suggestion(Record):
     attempt: dict[str, Any]
     minimal: bool | None = None
     after: str | None = None
+    changes: tuple[str, ...] = field(default=(), repr=False)
 
     def __repr__(self) -> str:
         return f"<Suggestion: {self.text}>"
@@ -191,13 +193,14 @@ class Explanation(Record):
     Attributes:
         pod: `namespace/name`.
         reason: the reason in the pod's status; empty if it is admitted.
-        cause: one plain sentence.
+        causes: plain sentences, the first cause first; each holds without those before it.
         cause_kind: as `alignup.explanations.cause.Cause` has it; for an admitted pod `aligned`, `missed` or `not
             aligned`.
         blamed: the resources to blame for a refusal.
         container: the container that was refused; None: none, or the pod as a whole.
         steps: the decisions, in the order in which they were made; a refusal is about the last one.
         before: who held what before the pod came.
+        never_fits: the node would refuse the pod without any other pod too; False: it would not, or that is unknown.
         exact: False: a search over more than 8 NUMA nodes reached its limit.
         preempted: `namespace/name` of the pods that a kubelet evicts to admit this critical one; see
             `Node.whole_verdict`.
@@ -212,7 +215,7 @@ class Explanation(Record):
     uid: str
     admitted: bool
     reason: str
-    cause: str
+    causes: tuple[str, ...]
     cause_kind: str
     blamed: tuple[str, ...]
     container: str | None
@@ -223,11 +226,17 @@ class Explanation(Record):
     containers: tuple[ContainerPart, ...]
     before: Holdings = field(repr=False)
     suggestions: tuple[Suggestion, ...] = ()
+    never_fits: bool = False
     exact: bool = True
     preempted: tuple[str, ...] = ()
     after: Holdings | None = field(default=None, repr=False)
     machine: Machine | None = field(default=None, repr=False)
     log: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def cause(self) -> str:
+        """All causes in one plain sentence."""
+        return "; besides, ".join(self.causes)
 
     @property
     def relevant_steps(self) -> tuple[Step, ...]:
@@ -240,6 +249,12 @@ class Explanation(Record):
         return tuple(part for step in self.relevant_steps for part in step.resources)
 
     @property
+    def removed(self) -> frozenset[str]:
+        """Pods whose removal is suggested, as `namespace/name`."""
+        uids = {uid for one in self.suggestions for uid in one.attempt.get("remove", ())}
+        return frozenset(one.pod for one in self.before.containers if one.pod_uid in uids)
+
+    @property
     def neighbours(self) -> tuple[ContainerHolding, ...]:
         """What the containers of other pods hold."""
         return tuple(one for one in self.before.containers if one)
@@ -249,13 +264,11 @@ class Explanation(Record):
         suggestions = []
         for one in self.suggestions:
             attempt = one.attempt
-            if "pod" in attempt:
-                manifest = attempt["pod"]
+            if manifest := attempt.get("pod"):
                 metadata = {**manifest["metadata"], "name": pod.name, "uid": pod.uid}
                 attempt = {**attempt, "pod": {**manifest, "metadata": metadata}}
             suggestions.append(replace(one, attempt=attempt))
-        name = pod.namespaced_name
-        return replace(self, pod=name, uid=pod.uid, suggestions=tuple(suggestions))
+        return replace(self, pod=pod.namespaced_name, uid=pod.uid, suggestions=tuple(suggestions))
 
     def __bool__(self) -> bool:
         return self.admitted
@@ -273,7 +286,9 @@ class Explanation(Record):
         return {
             "version": VERSION,
             "namespace": self.pod.partition("/")[0],
-            **json_fields(self, "pod", "uid", "admitted", "reason", "cause", "cause_kind", "blamed", "container"),
+            **json_fields(
+                self, "pod", "uid", "admitted", "reason", "cause", "cause_kind", "never_fits", "blamed", "container"
+            ),
             **json_fields(self, "policy", "scope", "qos", "exact", "preempted"),
             **json_fields(self, "resources", "neighbours", "suggestions"),
             "numaNodes": list(ids),

@@ -130,14 +130,19 @@ def _step(attempts: Attempts, resource: str) -> int:
 def _reduction(attempts: Attempts, asked: Mapping[Key, int], amounts: Mapping[Key, int]) -> Reduction:
     """Return the suggestion of these amounts."""
     lost = max(1 - amount / asked[key] for key, amount in amounts.items())
-    by_container: dict[str, list[str]] = {}
+    by_container: dict[str, list[tuple[str, str]]] = {}
     for (name, resource), amount in amounts.items():
-        before = in_units(resource, asked[name, resource])
-        words = f"{in_units(resource, amount)} {resource} instead of {before}" if amount else f"no {resource}"
-        by_container.setdefault(name, []).append(words)
-    parts = [f"{' and '.join(words)}{_in_container(attempts.pod, name)}" for name, words in by_container.items()]
+        before, after = (in_units(resource, one) for one in (asked[name, resource], amount))
+        words = f"{after} {resource} instead of {before}" if amount else f"no {resource}"
+        by_container.setdefault(name, []).append((words, f"{resource} {before} -> {after}"))
+    parts, lines = [], []
+    for name, found in by_container.items():
+        whom = _in_container(attempts.pod, name)
+        parts.append(" and ".join(words for words, _ in found) + whom)
+        lines.append(f"{whom.removeprefix(' in ')}{': ' if whom else ''}{', '.join(line for _, line in found)}")
     text = f"ask for {'all of these: ' if len(parts) > 1 else ''}{'; '.join(parts)}"
-    return lost, Suggestion("request", text, {"pod": changed(attempts.manifest, amounts)})
+    attempt = {"pod": changed(attempts.manifest, amounts)}
+    return lost, Suggestion("request", text, attempt, changes=tuple(lines) if len(amounts) > 1 else ())
 
 
 def _in_container(pod: Pod, name: str) -> str:
@@ -218,17 +223,20 @@ def _split(attempts: Attempts, container: Container) -> Iterator[Suggestion]:
 def shared_container(attempts: Attempts) -> Iterator[tuple[Suggestion, Admission]]:
     """Yield the pod with one of its smaller containers in the shared pool, as a fraction of a CPU less puts it there.
 
-    The pod keeps its QoS class. Beside the suggestion is how it is admitted.
+    The pod keeps its QoS class. Beside the suggestion is how it is admitted. Where fewer CPUs are free than the pod
+    asks for, such a container would get too little of what is shared.
     """
+    cpu = attempts.node.cpu
+    if cpu is None or attempts.pod.exclusive_cpus > len(cpu.free_cpus):
+        return
     own = sorted((one for one in attempts.pod.all_containers if one.exclusive_cpus), key=lambda one: one.exclusive_cpus)
     for one in own[:-1]:
-        thousandths = 1000 * one.exclusive_cpus - 100
+        cpus = one.exclusive_cpus
+        thousandths = 1000 * cpus - 100
         manifest = changed(attempts.manifest, {(one.name, "cpu"): thousandths}, as_whole=True)
         if admission := attempts.with_pod(manifest):
-            amount, kind = quantity("cpu", thousandths), "init container" if one.is_init else "container"
-            text = (
-                f"request {amount} cpu instead of {one.exclusive_cpus} in {kind} {one.name!r}, which then shares CPUs"
-            )
+            words = f"request {quantity('cpu', thousandths)} cpu instead of {cpus} in"
+            text = f"{words} {'init ' * one.is_init}container {one.name!r}, which then shares CPUs"
             yield Suggestion("pod", text, {"pod": manifest}), admission
 
 

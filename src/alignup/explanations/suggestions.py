@@ -11,6 +11,7 @@ from alignup.explanations.explanation import Suggestion
 from alignup.explanations.manifests import asked_by, changed, manifest_of
 from alignup.explanations.pod_changes import node_reductions, pinned_shape, reductions, shapes, shared_container
 from alignup.explanations.removals import removal
+from alignup.explanations.trial import has_users_providers
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.kubernetes.pod import is_pinned_memory
 from alignup.kubernetes.policy_options import set_options
@@ -90,13 +91,12 @@ def _in_one_cache(attempts: Attempts, trial: Trial) -> Iterator[Suggestion]:
     for one in trial.pod.all_containers:
         if one.name not in trial.got or not spare_caches(trial.l3_groups, trial.got[one.name]):
             continue
-        for count in range(one.exclusive_cpus + 1, one.exclusive_cpus + trial.cpus_per_core + 1):
+        own = one.exclusive_cpus
+        for count in range(own + 1, own + trial.cpus_per_core + 1):
             manifest = changed(attempts.manifest, {(one.name, "cpu"): count})
             admission = attempts.with_pod(manifest)
             if admission and not spare_caches(trial.l3_groups, admission.containers[one.name]):
-                text = (
-                    f"ask for {count} cpu instead of {one.exclusive_cpus} in container {one.name!r}, which share caches"
-                )
+                text = f"ask for {count} cpu instead of {own} in container {one.name!r}, which share caches"
                 yield Suggestion("pod", text, {"pod": manifest})
                 break
 
@@ -118,9 +118,6 @@ def _for_refused(attempts: Attempts, trial: Trial, blamed: Sequence[str]) -> Ite
             yield from ((0.25, one) for one, _ in islice(shared_container(attempts), 1))
         resources = blamed or tuple(dict.fromkeys(name for one in trial.pod.all_containers for name in asked_by(one)))
         yield from ((0.2 + 0.6 * lost, one) for lost, one in reductions(attempts, resources, container))
-    own = (attempts.node.devices, attempts.node.cpu, attempts.node.memory)
-    # which a node of another configuration would lack
-    has_users_providers = any(all(provider is not one for one in own) for provider in attempts.node.manager.providers)
     accounts = trial.questions[-1].accounts.values() if trial.questions else ()
     ties = [tie for one in accounts if isinstance(one, MemoryAccount) for tie in one.ties()]
     tying = {name for _, names in ties for name in names}
@@ -134,7 +131,7 @@ def _for_refused(attempts: Attempts, trial: Trial, blamed: Sequence[str]) -> Ite
         if attempts.with_kubelet(fields) is not None:
             text = f"configure the kubelet with maxPods {fields['maxPods']}"
             yield 0.1, Suggestion("kubelet", text, {"kubelet": fields}, after="restart")
-    elif not whole and not has_users_providers:
+    elif not whole and not has_users_providers(attempts.node):
         changes = islice(kubelet_changes(attempts, trial.before, blamed), MOST_FOUND)
         # those that hold as the node is go first
         yield from ((0.15 + 0.6 * lost + (one.after == "drain"), one) for lost, one in changes)

@@ -13,7 +13,7 @@ from alignup.errors import AllocationError
 from alignup.node.holdings import Holdings, holdings_of
 from alignup.node.inputs import has_policy
 from alignup.providers.cpu.topology import cpus_by_cache
-from alignup.records import Record, field
+from alignup.records import Record, field, replace
 from alignup.topology_manager.provider import HintProvider, RecordingProvider, ResourceHints, allocate_pod
 from alignup.topology_manager.scope import Refusal
 
@@ -61,6 +61,7 @@ class Trial(Record):
         l3_groups: the CPUs of each L3 cache, where the CPU manager prefers to keep a container's together.
         limits: what the node as a whole offers, where the kubelet's own checks refused the pod.
         others: the pods on the node.
+        counts_use_as_reserved: the node's; so what containers can have if nobody holds any is unknown.
     """
 
     pod: Pod
@@ -75,6 +76,7 @@ class Trial(Record):
     l3_groups: tuple[int, ...] = ()
     limits: NodeObject | None = None
     others: tuple[Pod, ...] = ()
+    counts_use_as_reserved: bool = False
 
 
 def tried(node: Node, pod: Pod) -> Trial:
@@ -113,8 +115,23 @@ def tried(node: Node, pod: Pod) -> Trial:
         return Trial(
             pod, admission, tuple(questions), policy, scope, before, after, notes.got, per_core,
             tuple(cpus_by_cache(node.machine).values()) if by_l3 else (),
-            None if admission else limits, node.pods,
+            None if admission else limits, node.pods, node.counts_use_as_reserved,
         )  # fmt: skip
+
+
+def has_users_providers(node: Node) -> bool:
+    """Return whether a provider takes part that another node would lack."""
+    own = (node.devices, node.cpu, node.memory)
+    return any(all(provider is not one for one in own) for provider in node.manager.providers)
+
+
+def emptied(node: Node) -> Node:
+    """Return the node without pods, bindings of memory and sick devices."""
+    other = node.emptied(node.config)
+    if other.devices is not None:
+        for resource, pool in other.pools.items():
+            other.devices.update(resource, [replace(one, healthy=True) for one in pool.reported])
+    return other
 
 
 def _judged_by(node: Node, pod: Pod) -> tuple[Policy, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from alignup.explanations.cause import admitted_cause, causes_of, missed_by, sentence_of
+from alignup.explanations.cause import admitted_cause, causes_of, missed_by, prognosis
 from alignup.explanations.explanation import ContainerPart, Explanation, Holder, PlacePart, ResourcePart, Step
 from alignup.explanations.manifests import asked_by
 from alignup.explanations.product import Choice, product_of, reachable
@@ -65,10 +65,12 @@ def explain(node: Node, pod: Pod | Mapping[str, Any], *, suggest: bool = True) -
     refused_in = admission.refusal.container if admission.refusal else None
     causes = causes_of(node, trial) if admission.refusal else (admitted_cause(trial, containers),)
     blamed = tuple(dict.fromkeys(resource for cause in causes for resource in cause.resources))
+    told = prognosis(node, pod, refused_in, causes) if admission.refusal else causes
     questions = ((one, asked_by(one.container or pod)) for one in trial.questions)
     return Explanation(
         pod=pod.namespaced_name, uid=pod.uid, admitted=admission.admitted, reason=admission.reason,
-        cause=sentence_of(causes, pod, refused_in), cause_kind=causes[0].kind, blamed=blamed, container=refused_in,
+        causes=tuple(one.sentence for one in told), cause_kind=told[0].kind, blamed=blamed, container=refused_in,
+        never_fits=told[0].is_lasting,
         policy=trial.policy.name, scope=trial.scope, qos=str(pod.qos),
         steps=tuple(step_of(question, trial.policy, asked) for question, asked in questions), containers=containers,
         before=trial.before, after=trial.after, exact=admission.exact, preempted=admission.preempted,

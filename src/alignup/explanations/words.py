@@ -8,12 +8,12 @@ from alignup.records import replace
 from alignup.text.counting import amount_in, named, shared_unit, short_bytes, some_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
     from alignup.explanations.explanation import ContainerPart, Explanation, PlacePart, ResourcePart, Step
     from alignup.node.holdings import MemoryGroup
 
-RESOURCE_COLUMNS: Final = ("resource", "asked", "offered", "where", "there", "reserved", "free", "held by")
+RESOURCE_COLUMNS: Final = ("resource", "asked", "offered", "NUMA node", "there", "reserved", "free", "held by")
 RESOURCE_NUMBERS: Final = ("asked", "there", "reserved", "free")
 NEIGHBOUR_COLUMNS: Final = ("admitted already", "NUMA nodes", "CPUs", "memory", "devices")
 MOST_HOLDERS: Final = 4
@@ -21,15 +21,19 @@ MOST_NEIGHBOURS: Final = 20
 MOST_SETS: Final = 4
 
 
-def resource_rows(resources: Iterable[ResourcePart]) -> Iterator[tuple[str, ...]]:
-    """Yield what was asked for, which nodes were offered, and what was there by NUMA node and who held it."""
+def resource_rows(resources: Iterable[ResourcePart], first: Container[str]) -> Iterator[tuple[str, ...]]:
+    """Yield what was asked for, which nodes were offered, and what was there by NUMA node and who held it.
+
+    `first` are pods that are named before others.
+    """
     for one in resources:
         words = amounts_in_words(one)
         cells = (one.resource, "" if one.asked is None else words(one.asked), offered_in_words(one))
         for names, place in _equal_places(one.places):
             reserved = words(place.reserved) if place.reserved else "-"
             yield (
-                *cells, names, words(place.capacity), reserved, words(place.free), _holders_in_words(place, words)
+                *cells, names, words(place.capacity), reserved, words(place.free),
+                _holders_in_words(place, words, first),
             )  # fmt: skip
             cells = ("", "", "")
         if not one.places:
@@ -37,18 +41,16 @@ def resource_rows(resources: Iterable[ResourcePart]) -> Iterator[tuple[str, ...]
 
 
 def _equal_places(places: Iterable[PlacePart]) -> list[tuple[str, PlacePart]]:
-    """Return the places that have any of it, with their names; equal places are listed once."""
+    """Return the places that have any of it, equal ones once, with their names; `0+1` is one place near two nodes."""
     names: dict[tuple[bool, PlacePart], list[str]] = {}
     for place in places:
         if place.capacity:
             key = bool(place.numa_nodes), replace(place, numa_nodes=())
             names.setdefault(key, []).append("+".join(map(str, place.numa_nodes)))
-    return [(_places_in_words(some) if is_near else "no node", place) for (is_near, place), some in names.items()]
-
-
-def _places_in_words(names: Sequence[str]) -> str:
-    """Return places that have the same: one, or each of several; `0+1` is one place near two nodes."""
-    return f"each of nodes {', '.join(names)}" if len(names) > 1 else nodes_in_short(names[0].split("+"))
+    return [
+        (f"{'each of ' if len(some) > 1 else ''}{', '.join(some)}" if is_near else "none known", place)
+        for (is_near, place), some in names.items()
+    ]
 
 
 def amounts_in_words(resource: ResourcePart) -> Callable[[int], str]:
@@ -80,20 +82,21 @@ def offered_in_words(resource: ResourcePart) -> str:
     return "; ".join(parts)
 
 
-def _holders_in_words(place: PlacePart, words: Callable[[int], str]) -> str:
+def _holders_in_words(place: PlacePart, words: Callable[[int], str], first: Container[str]) -> str:
     """Return who holds some of a resource in one place; what a container took over is marked, so that sums add up."""
     shown = []
-    for one in place.holders[:MOST_HOLDERS]:
+    holders = sorted(place.holders, key=lambda one: one.pod not in first)
+    for one in holders[: max(MOST_HOLDERS, sum(one.pod in first for one in holders))]:
         reused = f" ({words(one.reused)} of them reused)" if 0 < one.reused < one.amount else ""
         reused = " (reused)" if one.reused == one.amount else reused
         shown.append(f"{one.pod}/{one.container} {words(one.amount)}{reused}")
-    more = len(place.holders) - MOST_HOLDERS
+    more = len(holders) - len(shown)
     return ", ".join(shown) + (f", {more} more" if more > 0 else "") or "-"
 
 
-def nodes_in_short(nodes: Iterable[int | str] | None) -> str:
+def nodes_in_short(nodes: Iterable[int] | None) -> str:
     """Return a set of NUMA nodes in few words; None: any."""
-    return "any node" if nodes is None else named("node", nodes)
+    return "any NUMA node" if nodes is None else named("NUMA node", nodes)
 
 
 def hint_in_words(nodes: Iterable[int] | None, *, preferred: bool) -> str:
@@ -111,7 +114,8 @@ def in_common(step: Step) -> str:
         return ""
     if any(one.offered is not None and one.offered.is_impossible for one in step.resources):
         return ""
-    sets = [f"{nodes_in_short(one.numa_nodes)}{' (preferred)' if one.preferred else ''}" for one in step.reachable]
+    nodes = ("any" if one.numa_nodes is None else "+".join(map(str, one.numa_nodes)) for one in step.reachable)
+    sets = [f"{name}{' (preferred)' if one.preferred else ''}" for name, one in zip(nodes, step.reachable, strict=True)]
     more = (step.reachable_count or 0) - MOST_SETS
     return "; ".join(sets[:MOST_SETS]) + (f"; {more} more" if more > 0 else "") or "nothing"
 

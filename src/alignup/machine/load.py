@@ -76,15 +76,18 @@ def load_machine(source: str, node_name: str | None = None) -> LoadedMachine:
 
         return LoadedMachine(read_sysfs(path))
     if not path.exists():
-        from alignup.text.known_keys import unknown_keys  # noqa: PLC0415  # an error only
-
-        longer = [name for name in catalog_entries() if name.startswith(source)]
-        nearest = longer[0] if longer else next(near for _, near in unknown_keys([source], catalog_entries()))
-        meant = f"; did you mean {nearest}?" if nearest else ""
-        raise InputError(
-            f"unknown machine {source!r}: expected a file, a directory or one of {', '.join(catalog_entries())}{meant}"
-        )
+        raise _unknown_machine(source, "a file, a directory or one of")
     return _load_archive(path, node_name) if path.is_dir() else _load_file(path, source, node_name)
+
+
+def _unknown_machine(name: str, expected: str, where: str = "") -> InputError:
+    """Return the error that no machine has this name, which may be meant for one of the catalog."""
+    from alignup.text.known_keys import unknown_keys  # noqa: PLC0415  # an error only
+
+    longer = [known for known in catalog_entries() if name and known.startswith(name)]
+    nearest = longer[0] if longer else next(near for _, near in unknown_keys([name], catalog_entries()))
+    meant = f"; did you mean {nearest}?" if nearest else ""
+    return InputError(f"unknown machine {name!r:.80}{where}: expected {expected} {', '.join(catalog_entries())}{meant}")
 
 
 def _load_archive(path: Path, node_name: str | None) -> LoadedMachine:
@@ -147,10 +150,9 @@ def described_machine(described: object, where: str = "machine") -> LoadedMachin
         InputError: there is no machine of that name, or the object is not of its form.
     """
     if isinstance(described, str):
-        entries = catalog_entries()
-        if described not in entries:
-            raise InputError.at(where, f"a machine object, or one of the catalog: {', '.join(entries)}", described)
-        return entries[described]
+        if described not in catalog_entries():
+            raise _unknown_machine(described, "a machine object, or one of the catalog:", f" at {where}")
+        return catalog_entries()[described]
     if not isinstance(described, Mapping):
         raise InputError.at(where, "a mapping", described)
     return LoadedMachine(machine_from_dict(described, where)).completed(described, f"{where}.")

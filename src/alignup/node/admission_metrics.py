@@ -2,9 +2,6 @@
 
 Needs the extra `metrics` (prometheus-client). Only the agent's metrics import this module; without an observer nothing
 is timed.
-
->>> from alignup.node.admission_metrics import AdmissionMetrics
->>> node = Node(machine, config, observer=AdmissionMetrics())      # doctest: +SKIP
 """
 
 from __future__ import annotations
@@ -19,6 +16,13 @@ BUCKETS: Final = tuple(0.05 * 2**power for power in range(15))
 
 class AdmissionMetrics:
     """An observer of a manager or node that feeds three metrics.
+
+    >>> registry = CollectorRegistry()
+    >>> node = Node(read_machine("xeon-2s"), observer=AdmissionMetrics(registry))
+    >>> bool(node.admit({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}))
+    True
+    >>> registry.get_sample_value("kubelet_topology_manager_admission_requests_total")
+    1.0
 
     `kubelet_topology_manager_admission_requests_total`, `kubelet_topology_manager_admission_errors_total` and the
     histogram `kubelet_topology_manager_admission_duration_ms`, whose milliseconds have decimals here; the kubelet cuts

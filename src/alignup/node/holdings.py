@@ -120,7 +120,7 @@ class ContainerHolding(Record):
 
     def cells(self, end: str = "\n") -> tuple[str, str, str]:
         """Return its CPUs, memory and devices in words, one thing after the other with `end` between them."""
-        memory = [f"{kind} {short_bytes(size)} on node {node}" for kind, node, size in self.blocks]
+        memory = [f"{kind} {short_bytes(size)} on NUMA node {node}" for kind, node, size in self.blocks]
         devices = [f"{resource} {','.join(ids)}" for resource, ids in self.devices.items() if ids]
         return "shared" if self.cpus is None else str(self.cpus), end.join(memory) or "-", end.join(devices) or "-"
 

@@ -83,8 +83,9 @@ class Node:
     """
 
     __slots__ = (
-        "_keeps_bindings", "_pod_policies", "beyond_kubelet", "claims", "config", "cpu", "devices", "labels", "machine",
-        "manager", "memory", "node_object", "single_numa_node_exclusive", "whole_verdict",
+        "_keeps_bindings", "_pod_policies", "beyond_kubelet", "claims", "config", "counts_use_as_reserved", "cpu",
+        "devices", "labels", "machine", "manager", "memory", "node_object", "single_numa_node_exclusive",
+        "whole_verdict",
     )  # fmt: skip
 
     def __init__(
@@ -149,6 +150,8 @@ class Node:
         self._keeps_bindings = keep_refused_bindings
         self.node_object = inputs.node_object_of(node_object)
         self.beyond_kubelet = beyond_kubelet
+        # What is in use counts as reserved where it is unknown who holds it.
+        self.counts_use_as_reserved = False
         # Whether `admit`, `try_admit` and `explain` add the kubelet's own checks, which come after its managers: the
         # amounts of the node as a whole, its name, labels, taints and ports, and the OS. Can be changed at any time.
         self.whole_verdict = whole_verdict
@@ -427,6 +430,7 @@ class Node:
             single_numa_node_exclusive=self.single_numa_node_exclusive,
             node_object=self.node_object,
             whole_verdict=self.whole_verdict,
+            beyond_kubelet=self.beyond_kubelet,
         )
 
     __copy__ = copy  # two nodes that share their books would spoil them

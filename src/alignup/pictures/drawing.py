@@ -127,7 +127,7 @@ def _parts(explanation: Explanation) -> Iterator[Element]:
         yield heading("What would help", 3)
         yield listed([one.text for one in explanation.suggestions])
     for step in explanation.relevant_steps:
-        yield from _step_parts(step)
+        yield from _step_parts(step, explanation.removed)
     if holdings.memory_groups:
         yield listed([words.group_in_words(one) for one in explanation.before.memory_groups])
     yield heading("Its containers", 3)
@@ -141,11 +141,14 @@ def _parts(explanation: Explanation) -> Iterator[Element]:
         yield scrolling(holders_table(holdings, signs))
 
 
-def _step_parts(step: Step) -> Iterator[Element]:
-    """Yield one decision: what was asked, there and offered, the rule, and what every resource offers."""
+def _step_parts(step: Step, first: frozenset[str]) -> Iterator[Element]:
+    """Yield one decision: what was asked, there and offered, the rule, and what every resource offers.
+
+    `first` are pods that are named before others.
+    """
     yield heading("The pod as a whole" if step.container is None else f"Container {step.container}", 3)
     if step.resources:
-        rows = list(words.resource_rows(step.resources))
+        rows = list(words.resource_rows(step.resources, first))
         yield scrolling(table(words.RESOURCE_COLUMNS, rows, frozenset(words.RESOURCE_NUMBERS)))
     else:
         yield paragraph("requests nothing that is allocated by NUMA node")

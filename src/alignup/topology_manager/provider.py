@@ -111,7 +111,17 @@ def name_of(provider: HintProvider) -> str:
 
 
 class RecordingProvider:
-    """A provider that delegates to another one and remembers its hints for the current pod."""
+    """A provider that delegates to another one and remembers its hints for the current pod.
+
+    >>> seen = []
+    >>> node = Node(read_machine("xeon-2s"), {"cpuManagerPolicy": "static", "topologyManagerPolicy": "best-effort"},
+    ...             wrap=lambda provider: seen.append(RecordingProvider(provider)) or seen[-1])
+    >>> limits = {"cpu": "2", "memory": "1Gi"}
+    >>> pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]}}
+    >>> _ = node.admit(pod)
+    >>> [str(hint.affinity) for hint in seen[0].by_container["c"]["cpu"]]
+    ['01', '10', '11']
+    """
 
     __slots__ = ("by_container", "by_pod", "provider")
 

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from alignup.errors import one_line
 from alignup.kubernetes.pod import is_pinned_memory
 from alignup.records import Record, json_fields
-from alignup.text.counting import amount_in, named, shared_unit
+from alignup.text.counting import amount_in, counted, shared_unit
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint
 from alignup.topology_manager.refusal_account import MemoryAccount, in_words
 from alignup.topology_manager.scope import KUBELET, Refusal
@@ -89,15 +89,9 @@ def view_of(
         for wanted in (True, False)
     )
     return ResourceView(
-        resource,
-        sets_of(preferred, numa_node_ids),
-        sets_of(other, numa_node_ids),
-        (None, True) in pairs,
-        len(preferred),
-        len(other),
-        account,
-        len(pairs) < LOOKED_AT,
-    )
+        resource, sets_of(preferred, numa_node_ids), sets_of(other, numa_node_ids), (None, True) in pairs,
+        len(preferred), len(other), account, len(pairs) < LOOKED_AT,
+    )  # fmt: skip
 
 
 def sets_of(masks: Sequence[int], numa_node_ids: Sequence[int] | None) -> tuple[NodeSet, ...]:
@@ -114,13 +108,25 @@ class Amounts(NamedTuple):
     Attributes:
         free: on all NUMA nodes together; None where some of it is near none.
         on_one_node: the most that is free on, or near to, one NUMA node.
-        there: what containers can have if nobody holds any; None where `free` is.
+        there: what containers can have if nobody holds any; None where `free` is, or unknown.
+        is_alone: no other pod is on the node.
     """
 
     asked: int
     free: int | None
     on_one_node: int
     there: int | None = None
+    is_alone: bool = False
+
+    @property
+    def is_too_little(self) -> bool:
+        """Whether less is free than was asked for."""
+        return self.free is not None and self.free < self.asked
+
+    @property
+    def is_lasting(self) -> bool:
+        """Whether no other pod holds any of it, so that nobody's going can help."""
+        return bool(self.there) and (self.is_alone or self.there == self.free)
 
 
 def refusal_message(refusal: Refusal, numa_node_ids: Sequence[int] | None = None) -> str:
@@ -165,14 +171,8 @@ def cause(refusal: Refusal, numa_node_ids: Sequence[int] | None, amounts: Mappin
     accounts = in_words(refusal.accounts)
     kind, offers = kind_of(refusal)
     names = [name for offer in offers for name in offer.resources]
-    known = [(name, amounts[name]) for name in names if amounts and name in amounts]
     if kind == "too little":
-        lacking = {name: (one.asked, one.free) for name, one in known if one.free is not None and one.free < one.asked}
-        if len(lacking) == len(names) > 1:
-            of, texts = dict(known), _in_one_unit(lacking).items()
-            each = (f"{asked} {name} asked, {_left(of[name], free)}" for name, (asked, free) in texts)
-            return f"not enough is free: {'; '.join(each)}"
-        return "; ".join(_not_enough(name, accounts.get(name, ""), (amounts or {}).get(name)) for name in names)
+        return too_little(names, accounts, amounts or {})
     views = [
         view_of(" and ".join(offer.resources), offer.hints, numa_node_ids, _told(offer.resources, accounts))
         for offer in offers
@@ -181,15 +181,16 @@ def cause(refusal: Refusal, numa_node_ids: Sequence[int] | None, amounts: Mappin
         needs = "; ".join(f"{one.resource} can now come only from {other_sets(one)}{_accounted(one)}" for one in views)
         return f"{needs}; {refusal.policy} admits no more NUMA nodes than an empty machine would need"
     if kind == "conflict":
-        return _conflict(views, refusal.policy, tells=amounts is None)
+        return _conflict(views, refusal.policy, amounts)
+    known = [(name, amounts[name]) for name in names if amounts and name in amounts]
     lacking = {name: (one.asked, one.on_one_node) for name, one in known if one.on_one_node < one.asked}
     if len(lacking) == len(names):
         told = [(f"{asked} {name}", free) for name, (asked, free) in _in_one_unit(lacking).items()]
         (first, most), *others = told
         wishes = [f"{first} free (at most {most})", *(f"{wish} ({free})" for wish, free in others)]
-        return f"no NUMA node has {' or '.join(wishes)}; {SINGLE} needs one node that has all of it"
+        return f"no NUMA node has {' or '.join(wishes)}; {SINGLE} needs one that has all of it"
     parts = [_beyond_one(view, offer.resources, amounts or {}) for view, offer in zip(views, offers, strict=True)]
-    return f"{'; '.join(parts)}; {SINGLE} needs one node for all"
+    return f"{'; '.join(parts)}; {SINGLE} needs one NUMA node for all"
 
 
 def _told(resources: Sequence[str], accounts: Mapping[str, str]) -> str:
@@ -205,17 +206,23 @@ def _accounted(view: ResourceView) -> str:
     return f" ({view.account})" if view.account else ""
 
 
-def _not_enough(resource: str, account: str, amounts: Amounts | None) -> str:
-    """Return that more is asked for than is free, with both amounts where they tell it all, or else the account."""
-    if amounts is not None and amounts.free is not None and amounts.free < amounts.asked:
-        asked, free = _in_one_unit({resource: (amounts.asked, amounts.free)})[resource]
-        account = f"{asked} asked, {_left(amounts, free)}"
-    return f"not enough {resource} is free" + (f": {account}" if account else "")
+def too_little(names: Sequence[str], accounts: Mapping[str, str], amounts: Mapping[str, Amounts]) -> str:
+    """Return that more is asked for than is free, with both amounts where they tell it all, or else the accounts."""
+    known = {name: one for name in names if (one := amounts.get(name)) and one.is_too_little}
+    texts = _in_one_unit({name: (one.asked, one.free or 0) for name, one in known.items()})
+    told = {name: f"{texts[name][0]} {name} asked, {_left(one, texts[name][1])}" for name, one in known.items()}
+    if known.keys() == set(names) and (len(names) > 1 or known[names[0]].is_lasting):
+        lasting = all(one.is_lasting for one in known.values())
+        return f"{'' if lasting else 'not enough is free: '}{'; '.join(told.values())}"
+    each = {name: told[name].replace(f" {name}", "", 1) if name in told else accounts.get(name, "") for name in names}
+    return "; ".join(f"not enough {name} is free{f': {words}' if words else ''}" for name, words in each.items())
 
 
 def _left(amounts: Amounts, free: str) -> str:
-    """Return how much is free, or that there is no more, which nobody's going can change."""
-    return f"the machine has {free}" if amounts.there == amounts.free != 0 else f"{free} free"
+    """Return how much is free, or that the machine has no more, whoever goes."""
+    if not amounts.is_lasting:
+        return f"{free} free"
+    return f"the machine has {free}" if amounts.there == amounts.free else f"{free} left by the pod's other containers"
 
 
 def _beyond_one(view: ResourceView, resources: Sequence[str], amounts: Mapping[str, Amounts]) -> str:
@@ -229,7 +236,7 @@ def _beyond_one(view: ResourceView, resources: Sequence[str], amounts: Mapping[s
         takes = f"{'they' if several else 'it'} would take {wider}" if wider else ""
         return f"{what} ({'; '.join(filter(None, (view.account, takes)))})"
     parts = [
-        f"{f'{name} ' if several else ''}{asked} asked, at most {free} free on one node"
+        f"{f'{name} ' if several else ''}{asked} asked, at most {free} free on one"
         for name, (asked, free) in _in_one_unit(short).items()
     ]
     return f"{what}: {', '.join(parts)}"
@@ -246,21 +253,26 @@ def _in_one_unit(amounts: Mapping[str, tuple[int, int]]) -> dict[str, tuple[str,
     }
 
 
-def _conflict(views: Sequence[ResourceView], policy: str, *, tells: bool) -> str:
-    """Return that no set of NUMA nodes suits all resources; `tells`: with their accounts."""
+def _conflict(views: Sequence[ResourceView], policy: str, amounts: Mapping[str, Amounts] | None) -> str:
+    """Return that no set of NUMA nodes suits all resources; with their accounts, unless their amounts are given."""
     bound = [view for view in views if not view.anywhere]
-    needs = "both" if len(bound) == 2 else "all"  # noqa: PLR2004  # English has a word for two
+    both = "both" if len(bound) == 2 else "all"  # noqa: PLR2004  # English has a word for two
+    differ = len({len(nodes) for view in bound for nodes in view.preferred}) > 1
     parts = []
     for place, view in enumerate(bound):
+        name, ending = view.resource, "" if " and " in view.resource else "s"
         if policy == SINGLE:
             single = [nodes for nodes in view.preferred if len(nodes) == 1]
-            words = f"only {'' if place else 'fits '}on {listed(single)}"
+            words = f"{'' if place else 'fits '}only on {listed(single)}"
+        elif differ and view.preferred:  # how many it takes says why, and which ones does not
+            if amounts and name in amounts:
+                name = f"{_in_one_unit({name: (amounts[name].asked, 0)})[name][0]} {name}"
+            words = f"need{ending} {counted(len(view.preferred[0]), 'NUMA node')}"
         else:
-            words = f"prefer{'' if ' and ' in view.resource else 's'} {preferred_sets(view)}"
-        parts.append(f"{view.resource} {words}{_accounted(view) if tells else ''}")
-    if policy == SINGLE:
-        return f"{', '.join(parts)}; {SINGLE} needs {needs} on one node"
-    return f"{', '.join(parts)}; {policy} needs one set of NUMA nodes that {needs} prefer"
+            words = f"prefer{ending} {preferred_sets(view)}"
+        parts.append(f"{name} {words}{_accounted(view) if amounts is None else ''}")
+    where = "one NUMA node" if policy == SINGLE else "the same NUMA nodes"
+    return f"{', '.join(parts)}; {policy} needs {both} on {where}"
 
 
 def preferred_sets(view: ResourceView) -> str:
@@ -275,9 +287,14 @@ def other_sets(view: ResourceView) -> str:
 
 def listed(sets: Sequence[NodeSet], count: int = 0, *, is_whole: bool = True) -> str:
     """Return sets of nodes as text: the first `SHOWN`, then how many more there are of `count`, if that is whole."""
-    texts = [named("node", nodes) for nodes in sets[:SHOWN]]
+    if not sets:
+        return ""
+    texts = ["+".join(map(str, nodes)) for nodes in sets[:SHOWN]]
     more = max(count, len(sets)) - SHOWN
-    return " or ".join(texts) + ((f" or {more} more" if is_whole else " or others") if more > 0 else "")
+    if more > 0:
+        texts.append(counted(more, "other") if is_whole else "others")
+    *first, last = texts
+    return f"NUMA node{'s' * (len(sets[0]) > 1)} {' or '.join(filter(None, (', '.join(first), last)))}"
 
 
 # The number of hints of a list that are considered; longer lists exist only beyond 12 NUMA nodes.

@@ -37,7 +37,7 @@ def test_releases_that_agree_are_one_line(alignup) -> None:
 
     assert (ended.status, ended.err) == (0, "")
     assert ended.out.startswith(
-        "default/numa-aligned: 1.33, 1.36 agree: admitted, numa-aligned-container0: NUMA 0, CPUs 0-1"
+        "default/numa-aligned: 1.33, 1.36 agree: admitted, numa-aligned-container0: NUMA node 0, CPUs 0-1"
     )
 
 

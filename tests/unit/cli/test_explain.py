@@ -16,6 +16,7 @@ from jsonschema import Draft202012Validator
 
 from alignup.cli.program import program
 from alignup.errors import InputError
+from alignup.machine.load import catalog_entries
 from cluster_files import node_line
 
 SCHEMA = Path(__file__).parents[3] / "docs" / "explanation.schema.json"
@@ -51,12 +52,12 @@ def test_the_verdict_the_cause_the_picture_and_the_help_come_first(conflict: str
     assert done.exit_code == 1
     assert refused[:12] == [
         "default/new refused: TopologyAffinityError (single-numa-node, scope container)",
-        f"  {GPU} only fits on node 1, cpu only on node 0; single-numa-node needs both on one node",
+        f"  {GPU} fits only on NUMA node 1, cpu only on NUMA node 0; single-numa-node needs both on one NUMA node",
         "",
-        "■ used □ free    asked   node 0       node 1       held by",
-        "─" * 81,
-        "cpu                  2   ■□□□     3   ■■■■     0   default/trainer, default/batch",
-        "nvidia.com/gpu       1   ■        0   □        1   default/trainer",
+        "■ used □ free    asked   NUMA node 0   NUMA node 1   held by",
+        "─" * 83,
+        "cpu                  2   ■□□□     3    ■■■■     0    default/trainer, default/batch",
+        "nvidia.com/gpu       1   ■        0    □        1    default/trainer",
         "",
         "what would help (each was tried):",
         f"  1. remove pod default/trainer, which holds 1 {GPU} and 1 CPU",
@@ -107,13 +108,73 @@ def test_the_help_is_on_the_first_screen(data: Any) -> None:
         assert place < 12 + 2 * max(0, len(asked) - 3)
 
 
+@pytest.mark.parametrize("columns", [80, 100, 120])
+def test_changes_of_several_containers_are_a_line_each(tmp_path: Path, columns: int) -> None:
+    large = pod("large", cpu="6", **{GPU: "3"})
+    large["spec"]["containers"].append(
+        {"name": "beside", "resources": {"limits": {"cpu": "5", "memory": "1Gi", GPU: "2"}}}
+    )
+    path = tmp_path / "pod.json"
+    path.write_text(json.dumps(large))
+    words = ["explain", "-m", "align-up-article", "--tables", "none", str(path)]
+    lines = CliRunner(env={"COLUMNS": str(columns)}).invoke(program, words).stdout.splitlines()
+
+    place = lines.index("  1. ask for less, all of these:")
+    assert lines[place + 1 : place + 3] == [
+        f"       container 'main': cpu 6 -> 4, {GPU} 3 -> 1",
+        f"       container 'beside': cpu 5 -> 4, {GPU} 2 -> 1",
+    ]
+    [told] = map(json.loads, run("--json", str(path)).stdout.splitlines())
+    assert told["suggestions"][0]["text"].startswith("ask for all of these: 4 cpu instead of 6 and 1 nvidia.com/gpu")
+
+
+def test_a_pod_to_remove_is_named_before_others(tmp_path: Path) -> None:
+    """In the picture and in the tables, which name few."""
+    pods = [pod(f"p{number}", cpu="1") for number in range(4)] + [pod("z", cpu="3"), pod("new", cpu="2")]
+    path, config = tmp_path / "pods.json", tmp_path / "kubelet.json"
+    path.write_text(json.dumps({"kind": "List", "items": pods}))
+    config.write_text(json.dumps({"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}))
+    shown = CliRunner().invoke(program, ["explain", "-m", "align-up-article", "-c", str(config), str(path)]).stdout
+    refused = shown.split("\n\n✗ ", 1)[1].splitlines()
+
+    assert "  1. remove pod default/z, which holds 3 CPUs" in refused
+    [picture] = [line for line in refused if line.startswith("cpu") and "■" in line]
+    assert "default/z, default/p0 and 3 more" in picture
+
+
+@pytest.mark.parametrize("machine", list(catalog_entries()))
+def test_pods_that_every_catalog_machine_refuses_are_drawn(machine: str, tmp_path: Path) -> None:
+    """Also where NUMA nodes have memory and no CPUs."""
+    entry = catalog_entries()[machine]
+    path, config = tmp_path / "pod.json", tmp_path / "kubelet.json"
+    limits = dict.fromkeys(entry.devices, "99")
+    path.write_text(json.dumps(pod("large", cpu="9999", **(limits | {"memory": "99Ti"}))))
+    first = entry.machine.numa_nodes[0].id
+    kubelet = {
+        "topologyManagerPolicy": "restricted",
+        "topologyManagerPolicyOptions": {"max-allowable-numa-nodes": "64"},
+        "cpuManagerPolicy": "static",
+        "reservedSystemCPUs": "0",
+        "memoryManagerPolicy": "Static",
+        "systemReserved": {"memory": "924Mi"},
+        "reservedMemory": [{"numaNode": first, "limits": {"memory": "1Gi"}}],
+    }
+    config.write_text(json.dumps(kubelet))
+    for columns in ("80", "120"):
+        words = ["explain", "-m", machine, "-c", str(config), str(path)]
+        done = CliRunner(env={"COLUMNS": columns}).invoke(program, words)
+        assert done.exit_code == 1, done.output
+        assert "never fits this node, even empty: " in done.stdout
+        assert "9999 cpu asked, the machine has" in " ".join(done.stdout.split())
+
+
 def test_a_narrow_table_is_whole_and_says_below_it_who_holds_what(conflict: str, monkeypatch) -> None:
-    monkeypatch.setenv("COLUMNS", "72")
+    monkeypatch.setenv("COLUMNS", "75")
     lines = [" ".join(line.split()) for line in run(conflict).stdout.split("\n\n✗ ", 1)[1].splitlines()]
 
-    start = lines.index("resource asked offered where there free")
-    assert lines[start + 2] == "cpu 2 0; 0+1 (not preferred) node 0 4 3"
-    assert "held, cpu, node 0: default/trainer/main 1" in lines[start:]
+    start = lines.index("resource asked offered NUMA node there free")
+    assert lines[start + 2] == "cpu 2 0; 0+1 (not preferred) 0 4 3"
+    assert "held, cpu, NUMA node 0: default/trainer/main 1" in lines[start:]
 
 
 def test_the_example_of_the_article_has_27_rows() -> None:

@@ -29,7 +29,7 @@ def test_tables_tell_what_there_is_and_who_holds_it(alignup):
     assert ended.status == 0
     assert "policy restricted" in ended.out
     assert "default/p51-01-node-real" in ended.out
-    assert "memory 10Gi on node 2" in ended.out
+    assert "memory 10Gi on NUMA node 2" in ended.out
     assert "shared pool: CPUs 0,16-23,29,39-47" in ended.out
 
 

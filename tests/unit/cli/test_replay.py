@@ -199,7 +199,7 @@ def test_text_for_people(alignup, write) -> None:
     ended = alignup("replay", file)
 
     assert ended.status == 0
-    assert ended.out.splitlines()[:2] == ["two pods:", "  0: admitted, c0: NUMA 0, CPUs 1, a/gpu gpu0"]
+    assert ended.out.splitlines()[:2] == ["two pods:", "  0: admitted, c0: NUMA node 0, CPUs 1, a/gpu gpu0"]
     assert ended.out.splitlines()[2].startswith("  1: refused, TopologyAffinityError: container 'c0' ")
     assert ended.out.splitlines()[3:5] == ["  2: removed", f"scenario {file}:2:"]
     assert "the kubelet would not start" in ended.out

@@ -12,7 +12,8 @@ from alignup import explain, read_pod
 from alignup.explanations.cause import without_requests
 from alignup.node import Node
 from alignup.node.holdings import holdings_of
-from explaining import GPU, article, gpu_pod, in_conflict, node_of, refusals, wish
+from explaining import EXAMPLE_GPU, GPU, KUBELET, article, gpu_pod, in_conflict, node_of, refusals, wish
+from fakes import Licences
 from machines import machine_of
 from vectors import vectors
 
@@ -25,7 +26,7 @@ def test_the_articles_conflict_in_one_plain_sentence() -> None:
 
     assert not explanation
     assert explanation.cause == (
-        f"{GPU} only fits on node 1, cpu only on node 0; single-numa-node needs both on one node"
+        f"{GPU} fits only on NUMA node 1, cpu only on NUMA node 0; single-numa-node needs both on one NUMA node"
     )
     assert (explanation.cause_kind, explanation.blamed) == ("conflict", (GPU, "cpu"))
     assert (explanation.reason, explanation.container) == ("TopologyAffinityError", "main")
@@ -44,11 +45,12 @@ def test_the_largest_amount_on_one_node_is_told() -> None:
             },
         }
     )
+    never = "never fits this node as configured"
     assert explain(node, wish("x", cpu="9")).cause == (
-        "no NUMA node has 9 cpu free (at most 8); single-numa-node needs one node that has all of it"
+        f"{never}: no NUMA node has 9 cpu free (at most 8); single-numa-node needs one that has all of it"
     )
     assert explain(node, wish("x", cpu="1", memory="40Gi")).cause == (
-        "no NUMA node has 40Gi memory free (at most 32Gi); single-numa-node needs one node that has all of it"
+        f"{never}: no NUMA node has 40Gi memory free (at most 32Gi); single-numa-node needs one that has all of it"
     )
 
 
@@ -56,8 +58,8 @@ def test_several_causes_are_all_told() -> None:
     explanation = explain(article(), wish("x", cpu="6", **{GPU: "3"}))
 
     assert explanation.cause == (
-        f"not enough {GPU} is free: 3 asked, the machine has 2; besides, no NUMA node has 6 cpu free "
-        "(at most 4); single-numa-node needs one node that has all of it"
+        f"never fits this node, even empty: 3 {GPU} asked, the machine has 2; besides, no NUMA node has 6 cpu free "
+        "(at most 4); single-numa-node needs one that has all of it"
     )
     assert explanation.blamed == (GPU, "cpu")
     assert explanation.cause_kind == "too little"
@@ -89,6 +91,8 @@ AMOUNT = re.compile(r"(?<![\w.'/-])(\d+)(\.\d+)?(Ti|Gi|Mi|Ki)?(?![\w'/])")
 def test_every_number_in_a_sentence_is_in_the_nodes_state() -> None:
     for story, wanted, explanation in refusals(seed=5, count=40):
         known = numbers_of(story.now(), explanation, wanted)
+        if explanation.never_fits:
+            known |= numbers_of(story.node(), explain(story.node(), wanted, suggest=False), wanted)
         suffixes = {"Ti": 40, "Gi": 30, "Mi": 20, "Ki": 10}
         for whole, rest, suffix in AMOUNT.findall(explanation.cause):
             if not suffix:
@@ -157,6 +161,78 @@ def test_cpus_that_must_be_reused_come_first() -> None:
     cause = explain(node, pod).cause
     assert re.match(
         r"container 'main': it must reuse CPU \d of init container 'i' on NUMA node 0, so cpu can now come only from "
-        r"nodes 0\+1 \(2 asked, \d free, all on NUMA node 1\); restricted admits no more",
+        r"NUMA nodes 0\+1 \(2 asked, \d free, all on NUMA node 1\); restricted admits no more",
         cause,
     ), cause
+
+
+class TestNeverFits:
+    """What the node would refuse without any other pod too is said first, and only where that is known."""
+
+    def test_the_amount_that_is_too_much_is_named_and_what_others_hold_comes_after_it(self) -> None:
+        node = node_of()
+        assert node.admit(gpu_pod("a", gpus=2, cpu="2"))
+        assert node.admit(gpu_pod("b", gpus=2, cpu="2"))
+        found = explain(node, gpu_pod("x", gpus=1, cpu="17"))
+
+        assert found.causes == (
+            "never fits this node, even empty: 17 cpu asked, the machine has 16",
+            f"not enough is free: 1 {EXAMPLE_GPU} asked, 0 free; 17 cpu asked, 12 free",
+        )
+        assert found.to_dict()["neverFits"] is found.never_fits is True
+        assert set(found.blamed) == {"cpu", EXAMPLE_GPU}
+        assert not [one for one in found.suggestions if one.kind == "remove"]
+
+    def test_a_policy_that_refuses_on_the_empty_node_is_named(self) -> None:
+        node = node_of(topologyManagerPolicy="restricted", memoryManagerPolicy=None, reservedMemory=None)
+        found = explain(node, gpu_pod("x", gpus=1, cpu="10"))
+        assert found.cause == (
+            "never fits this node as configured: 1 example.com/gpu needs 1 NUMA node, 10 cpu needs 2 NUMA "
+            "nodes; restricted needs both on the same NUMA nodes"
+        )
+
+    def test_another_container_than_the_refused_one_can_be_too_large(self) -> None:
+        node = node_of()
+        assert node.admit(gpu_pod("a", gpus=2, cpu="2"))
+        assert node.admit(gpu_pod("b", gpus=2, cpu="2"))
+        pod = gpu_pod("x", gpus=1, cpu="2")
+        [first] = pod["spec"]["containers"]
+        large = {"name": "large", "resources": {"limits": {"cpu": "17", "memory": "1Gi"}}}
+        pod["spec"]["containers"] = [first, large]
+        found = explain(node, pod)
+
+        assert found.container == "main"
+        assert found.causes == (
+            "container 'large' never fits this node, even empty: 17 cpu asked, 14 left by the pod's other containers",
+            f"container 'main': not enough {EXAMPLE_GPU} is free: 1 asked, 0 free",
+        )
+
+    @pytest.mark.parametrize("healthy", [True, False])
+    def test_sick_devices_may_recover(self, *, healthy: bool) -> None:
+        devices = {GPU: [{"id": "a", "numa": 0}, {"id": "b", "numa": 0, "healthy": healthy}]}
+        node = Node.from_dict({"machine": machine_of(2, 4), "devices": devices})
+        assert explain(node, wish("x", cpu="1", **{GPU: "2"})).admitted is healthy
+        assert not explain(node, wish("x", cpu="1", **{GPU: "2"})).never_fits
+        assert explain(node, wish("x", cpu="1", **{GPU: "3"})).never_fits
+
+    def test_a_plugin_without_devices_may_come_back(self) -> None:
+        node = Node.from_dict({"machine": machine_of(2, 4), "devices": {GPU: [{"id": "a", "numa": 0}]}})
+        node.devices.update(GPU, [])
+        found = explain(node, wish("x", cpu="1", **{GPU: "1"}))
+        assert (found.admitted, found.never_fits) == (False, False)
+
+    def test_with_a_users_provider_nothing_is_foretold(self) -> None:
+        node = Node.from_dict({"machine": machine_of(2, 4), "kubelet": KUBELET}, providers=[Licences([9, 9])])
+        found = explain(node, gpu_pod("x", cpu="99"))
+        assert (found.admitted, found.never_fits) == (False, False)
+
+
+def test_what_an_explanation_calls_hopeless_is_refused_by_the_empty_node() -> None:
+    told = 0
+    for story, wanted, explanation in refusals(seed=9, count=60):
+        told += explanation.never_fits
+        if explanation.never_fits:
+            assert not story.node().admit(wanted)
+        elif explanation.cause_kind not in {"whole cores", "pod policy"}:
+            assert story.node().admit(wanted), explanation.cause
+    assert told > 10

@@ -131,7 +131,8 @@ def test_a_critical_pod_names_whom_the_kubelet_evicts() -> None:
     assert found.to_dict()["preempted"] == ["default/a"]
     assert [there.name for there in one.pods] == ["a", "b"]
 
-    refused = explain(one, pod(cpu="50", priority=2_000_000_000))
+    assert one.admit(pod("c", cpu="2", priority=2_000_000_001))
+    refused = explain(one, pod(cpu="14", priority=2_000_000_000))
     assert refused.reason == "UnexpectedAdmissionError"
     assert refused.cause.endswith("and evicting every pod that this critical pod may evict frees too little")
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from alignup import read_pod
+import pytest
+
+from alignup import explain, read_pod
 from alignup.kubernetes.quantity import parse_quantity
 from explaining import EXAMPLE_GPU, by_kind, gpu_pod, node_of
 
@@ -72,3 +74,15 @@ def test_a_joint_reduction_gives_up_no_more_than_it_must() -> None:
     assert node.try_admit(one.attempt["pod"])
     assert not node.try_admit(gpu_pod("x", cpu=str(cpus + 1), memory=str(memory)))
     assert not node.try_admit(gpu_pod("x", cpu=str(cpus), memory=str(memory + (1 << 20))))
+
+
+@pytest.mark.parametrize(("taken", "shares"), [(1, True), (8, False)])
+def test_a_container_is_to_share_cpus_only_where_the_node_has_enough_for_all(taken: int, *, shares: bool) -> None:
+    """The pod asks for 9 CPUs, of which one NUMA node has 8: of the 16 there, 15 or 8 are free."""
+    node = node_of(topologyManagerScope="pod")
+    assert node.admit(gpu_pod("a", cpu=f"{taken}"))
+    pod = gpu_pod("x", cpu="7")
+    pod["spec"]["containers"].append({"name": "side", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}}})
+    texts = [one.text for one in explain(node, pod).suggestions]
+    assert texts
+    assert any("which then shares CPUs" in text for text in texts) is shares

@@ -44,7 +44,9 @@ def test_earlier_containers_of_the_pod_count_as_holders() -> None:
     explanation = explain(node, pod)
 
     assert explanation.container == "third"
-    assert explanation.cause == "container 'third': not enough cpu is free: 3 asked, 2 free"
+    assert explanation.cause == (
+        "container 'third' never fits this node, even empty: 3 cpu asked, 2 left by the pod's other containers"
+    )
     cpu = explanation.resources[0]
     assert [one.container for place in cpu.places for one in place.holders] == ["main", "second"]
     assert [str(one.got.cpus) if one.got else None for one in explanation.containers] == ["0-2", "4-6", None]
@@ -175,7 +177,7 @@ def test_a_users_provider_takes_part(copyable: bool) -> None:
 
     assert not explanation.admitted
     assert explanation.cause == (
-        "cpu only fits on node 0, licences only on node 1; single-numa-node needs both on one node"
+        "cpu fits only on NUMA node 0, licences only on NUMA node 1; single-numa-node needs both on one NUMA node"
     )
     assert licences.free == [0, 1]
     assert explain(node, wish("x")).admitted
@@ -239,7 +241,7 @@ def test_other_kubelets(version: str) -> None:
         assert node.admit(one)
     explanation = explain(node, wish("new", cpu="2", **{GPU: "1"}))
 
-    assert explanation.cause.startswith(f"{GPU} only fits on node 1, cpu only on node 0")
+    assert explanation.cause.startswith(f"{GPU} fits only on NUMA node 1, cpu only on NUMA node 0")
     assert {one.kind for one in explanation.suggestions} == {"kubelet", "plugin", "remove", "request"}
 
 
@@ -270,6 +272,6 @@ def test_the_node_of_a_kubelet(tmp_path) -> None:
     read = read_kubelet_node(write_node(root, node, pods))
     explanation = explain(read, guaranteed("x", (99, 1)))
 
-    assert explanation.cause.startswith("not enough cpu is free: 99 asked, ")
+    assert explanation.cause.startswith("never fits this node, even empty: 99 cpu asked, the machine has 15")
     assert {one.pod for one in explanation.neighbours} == {"default/a", "default/b", "default/c"}
     assert [pod.uid for pod in read.pods] == ["uid-a", "uid-b", "uid-c"]

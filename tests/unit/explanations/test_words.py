@@ -15,8 +15,10 @@ from machines import machine_of
 GIBI = 1 << 30
 
 
-def rows(resource: str, places: list[PlacePart], asked: int = 1) -> list[tuple[str, ...]]:
-    return list(resource_rows([ResourcePart(resource, "c", "p", asked, tuple(places))]))
+def rows(
+    resource: str, places: list[PlacePart], asked: int = 1, first: frozenset[str] = frozenset()
+) -> list[tuple[str, ...]]:
+    return list(resource_rows([ResourcePart(resource, "c", "p", asked, tuple(places))], first))
 
 
 def test_equal_places_are_told_once_and_empty_ones_not_at_all() -> None:
@@ -28,7 +30,7 @@ def test_equal_places_are_told_once_and_empty_ones_not_at_all() -> None:
         PlacePart((0, 1), 1, 0, 0),
         PlacePart((4,), 2, 0, 0),
     ]
-    assert [row[3] for row in rows("a/b", places)] == ["each of nodes 0, 2", "no node", "nodes 0+1", "node 4"]
+    assert [row[3] for row in rows("a/b", places)] == ["each of 0, 2", "none known", "0+1", "4"]
 
 
 def test_amounts_of_a_resource_have_one_unit() -> None:
@@ -46,6 +48,14 @@ def test_holders_in_words() -> None:
     assert row[7].endswith("d/p/i 4, 2 more")
 
 
+def test_pods_to_remove_are_named_before_others_and_never_counted() -> None:
+    holders = tuple(Holder(f"d/p{number}", "c", 1) for number in range(8))
+    [row] = rows("cpu", [PlacePart((0,), 8, 0, 0, holders)], first=frozenset({"d/p6"}))
+    assert row[7] == "d/p6/c 1, d/p0/c 1, d/p1/c 1, d/p2/c 1, 4 more"
+    [row] = rows("cpu", [PlacePart((0,), 8, 0, 0, holders)], first=frozenset(f"d/p{number}" for number in range(2, 8)))
+    assert row[7] == ", ".join([*(f"d/p{number}/c 1" for number in range(2, 8)), "2 more"])
+
+
 def test_offers_in_words() -> None:
     def words(preferred: Any = (), other: Any = (), *, anywhere: bool = False, is_whole: bool = True) -> str:
         view = ResourceView("x", preferred, other, anywhere, len(preferred), len(other), "", is_whole)
@@ -61,7 +71,7 @@ def test_offers_in_words() -> None:
 
 
 def test_nodes_and_memory_groups_in_words() -> None:
-    assert [nodes_in_short(one) for one in (None, (1,), (0, 2))] == ["any node", "node 1", "nodes 0+2"]
+    assert [nodes_in_short(one) for one in (None, (1,), (0, 2))] == ["any NUMA node", "NUMA node 1", "NUMA nodes 0+2"]
     assert group_in_words(MemoryGroup((0,), ("a", "b"))) == (
         "NUMA node 0 is not combined with others for memory, because of the memory of a, b"
     )

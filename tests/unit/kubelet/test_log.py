@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from alignup import Node, explain
 from alignup.cli.explain_log import explain_logged
 from alignup.errors import InputError
 from alignup.kubelet.log import log_line, read_log
 from alignup.topology_manager.hints import BitMask, TopologyHint
+from machines import machine_of
 from model import merged
 from strategies import examples
 
@@ -25,13 +27,13 @@ TEXT, POD, BEST = (
 # What the kubelets said to the API server, and the causes in our words.
 REAL = {
     TEXT: {
-        "wide": ("TopologyAffinityError", "cpu prefers nodes 0+1, memory prefers node 0 or node 1"),
+        "wide": ("TopologyAffinityError", "cpu needs 2 NUMA nodes, memory needs 1 NUMA node; restricted needs both on"),
         "gpus": ("TopologyAffinityError", "not enough example.com/gpu is free: 3 asked, 1 free"),
         "mem": ("UnexpectedAdmissionError", "[memorymanager] failed to find NUMA nodes to extend"),
         "cpus": ("TopologyAffinityError", "not enough cpu is free"),
     },
     POD: {
-        "wide": ("TopologyAffinityError", "cpu does not fit into one NUMA node (it would take nodes 0+1)"),
+        "wide": ("TopologyAffinityError", "cpu does not fit into one NUMA node (it would take NUMA nodes 0+1)"),
         "gpus": ("TopologyAffinityError", "not enough example.com/gpu is free: 3 asked, 1 free"),
         "mem": ("UnexpectedAdmissionError", "[memorymanager] failed to find NUMA nodes to extend"),
     },
@@ -254,7 +256,7 @@ class TestReleases:
     def test_numa_nodes_have_ids_that_are_no_positions(self):
         lines = decision([{"cpu": [hint(1 << 8, True)]}, {"example.com/gpu": [hint(1, True)]}], hint(1, False))
         [one] = explained(lines)
-        assert one.cause.startswith("cpu prefers node 8, example.com/gpu prefers node 0")
+        assert one.cause.startswith("cpu prefers NUMA node 8, example.com/gpu prefers NUMA node 0")
 
     def test_distances_are_not_in_a_log(self):
         options = {"PreferClosestNUMA": True, "MaxAllowableNUMANodes": 8}
@@ -277,19 +279,19 @@ class TestReleases:
             (
                 "SMTAlignmentError",
                 "SMT Alignment Error: requested 3 cpus not multiple cpus per core = 2",
-                "3 cpu asked, and full-pcpus-only gives only whole cores of 2 CPUs",
+                "3 cpu asked, but the CPU manager's option full-pcpus-only gives whole cores only: multiples of 2 CPUs",
                 "whole cores",
             ),
             (
                 "SMTAlignmentError",
                 "SMT Alignment Error: not enough: available physical CPUs = 4, requested CPUs = 6, CPUs per core = 2",
-                "too few CPUs are free: 6 asked, 4 free; cores with a reserved CPU do not count",
+                "too few CPUs are free in whole cores: 6 asked, 4 free; cores with a reserved CPU do not count",
                 "whole cores",
             ),
             (
                 "OutOfmemory",
                 "Node didn't have enough resource: memory, requested: 4294967296, used: 0, capacity: 1073741824",
-                "too little is left on the node as a whole: 4Gi memory requested, 1Gi of 1Gi left",
+                "too little is left on the node as a whole: 4Gi memory requested, the node has 1Gi",
                 "node",
             ),
             (
@@ -306,6 +308,30 @@ class TestReleases:
         [one] = explained([text("Pod admission denied", podUID="u", pod="d/a", reason=reason, message=message)])
         assert cause in one.cause
         assert one.cause_kind == kind
+
+
+@pytest.mark.parametrize(
+    ("asked", "kubelets"),
+    [
+        (3, "requested 3 cpus not multiple cpus per core = 2"),
+        (16, "not enough: available physical CPUs = 14, requested CPUs = 16, CPUs per core = 2"),
+    ],
+)
+def test_a_log_says_of_whole_cores_what_the_node_says(asked, kubelets):
+    kubelet = {
+        "cpuManagerPolicy": "static",
+        "cpuManagerPolicyOptions": {"full-pcpus-only": "true"},
+        "reservedSystemCPUs": "0",
+    }
+    limits = {"cpu": f"{asked}", "memory": "1Gi"}
+    pod = {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]}}
+    by_node = explain(Node.from_dict({"machine": machine_of(2, 4), "kubelet": kubelet}), pod)
+    words = f"SMT Alignment Error: {kubelets}"
+    [by_log] = explained(
+        [text("Pod admission denied", podUID="u", pod="d/a", reason="SMTAlignmentError", message=words)]
+    )
+
+    assert (by_log.causes, by_log.cause_kind, by_log.blamed) == (by_node.causes, by_node.cause_kind, by_node.blamed)
 
 
 def test_another_programs_log_is_none():

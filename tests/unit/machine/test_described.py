@@ -49,7 +49,12 @@ def test_own_keys_win() -> None:
 @pytest.mark.parametrize(
     ("described", "message"),
     [
-        ("bogus", "expected a machine object, or one of the catalog: align-up-article, .* got 'bogus' at machine"),
+        (
+            "bogus",
+            r"unknown machine 'bogus' at machine: expected a machine object, or one of the catalog: .*, xeon-2s$",
+        ),
+        ("", "xeon-2s$"),
+        ("x" * 300, "^unknown machine 'x{79} at machine"),
         (3, "expected a mapping, got 3 at machine"),
         ({**DGX.machine.to_dict(), "devices": 3}, "expected a mapping, got 3 at machine.devices"),
     ],

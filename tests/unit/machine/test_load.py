@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from alignup import read_machine
+from alignup import Cluster, Node, read_machine
 from alignup.errors import InputError
 from alignup.machine import load
 from alignup.machine.archive import take_snapshot
@@ -133,6 +133,11 @@ def test_a_file_that_cannot_be_read_or_is_too_large(here, monkeypatch):
 def test_a_name_of_the_catalog_that_is_nearly_right_is_answered_with_it(name, meant):
     with pytest.raises(InputError, match=f"^unknown machine '{name}': .*; did you mean {meant}\\?$"):
         load_machine(name)
+    with pytest.raises(InputError, match=f"^unknown machine '{name}' at machine: .*; did you mean {meant}\\?$"):
+        Node.from_dict({"machine": name})
+    line = json.dumps({"name": "n", "machine": name})
+    with pytest.raises(InputError, match=f"nodes:1: unknown machine '{name}' at machine: .*; did you mean {meant}\\?$"):
+        Cluster.from_json_lines(line)
 
 
 def test_the_public_door_takes_what_the_option_takes(here):

@@ -45,7 +45,7 @@ def test_cpus_and_devices_of_a_container_are_marked() -> None:
     assert corners(layer.shapes) == {(PLACES[key].x, PLACES[key].y) for key in keys}
     assert texts_of(layer.texts) == ["A"] * len(keys)
     assert list(titles_of(layer.shapes)) == [
-        "A: default/pod-0, container c0: CPUs 1; memory 2Gi on node 0; example.com/gpu gpu0"
+        "A: default/pod-0, container c0: CPUs 1; memory 2Gi on NUMA node 0; example.com/gpu gpu0"
     ]
 
 

@@ -66,6 +66,6 @@ def test_containers_of_the_shared_pool_hold_nothing() -> None:
     made = holders_table(held, signs_of(one.pod_uid for one in held.containers if one))
 
     assert rows_of(made) == [
-        ("A", "default/pod-0", "c0", "1", "memory 2Gi on node 0", "example.com/gpu gpu0"),
+        ("A", "default/pod-0", "c0", "1", "memory 2Gi on NUMA node 0", "example.com/gpu gpu0"),
         ("-", "default/shared", "c0", "shared", "-", "-"),
     ]

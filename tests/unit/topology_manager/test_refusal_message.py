@@ -40,32 +40,34 @@ def refusal_of(policy: str, *providers: Any, numa_nodes: int = 2, scope: str = "
         pytest.param(
             "restricted",
             [{"gpu": [hint(True, 0)]}, {"nic": [hint(True, 1)]}, {"cpu": [ANY]}],
-            "gpu prefers node 0, nic prefers node 8; restricted needs one set of NUMA nodes that both prefer",
+            "gpu prefers NUMA node 0, nic prefers NUMA node 8; restricted needs both on the same NUMA nodes",
             id="nothing in common",
         ),
         pytest.param(
             "restricted",
             [{"cpu": [hint(False, 0, 1)]}, {"nic": [hint(True, 1)]}],
-            "cpu can now come only from nodes 0+8; restricted admits no more NUMA nodes than an empty machine would "
-            "need",
+            "cpu can now come only from NUMA nodes 0+8; restricted admits no more NUMA nodes than an empty machine "
+            "would need",
             id="fragmented",
         ),
         pytest.param(
             "single-numa-node",
             [{"cpu": [hint(True, 0, 1)]}, {"nic": [hint(True, 1)]}],
-            "cpu does not fit into one NUMA node (it would take nodes 0+8); single-numa-node needs one node for all",
+            "cpu does not fit into one NUMA node (it would take NUMA nodes 0+8); single-numa-node needs one NUMA node "
+            "for all",
             id="too big for a node",
         ),
         pytest.param(
             "single-numa-node",
             [{"cpu": [hint(False, 0, 1)]}],
-            "cpu does not fit into one NUMA node (it would take nodes 0+8); single-numa-node needs one node for all",
+            "cpu does not fit into one NUMA node (it would take NUMA nodes 0+8); single-numa-node needs one NUMA node "
+            "for all",
             id="too big for a node now",
         ),
         pytest.param(
             "single-numa-node",
             [{"cpu": [hint(True, 0), hint(False, 0, 1)]}, {"nic": [hint(True, 1)]}],
-            "cpu only fits on node 0, nic only on node 8; single-numa-node needs both on one node",
+            "cpu fits only on NUMA node 0, nic only on NUMA node 8; single-numa-node needs both on one NUMA node",
             id="no node has both",
         ),
     ],
@@ -93,7 +95,9 @@ def test_positions_are_shown_when_ids_are_not_known() -> None:
     assert refusal_message(refusal_of("restricted", {"cpu": []})) == (
         "container 'app' refused by policy 'restricted': not enough cpu is free"
     )
-    assert "b prefers node 1" in refusal_message(refusal_of("restricted", {"a": [hint(True, 0)], "b": [hint(True, 1)]}))
+    assert "b prefers NUMA node 1" in refusal_message(
+        refusal_of("restricted", {"a": [hint(True, 0)], "b": [hint(True, 1)]})
+    )
 
 
 def test_a_providers_own_words_are_kept() -> None:
@@ -108,7 +112,7 @@ def test_long_lists_are_cut_with_their_number() -> None:
     singles = [hint(True, node) for node in range(7)]
     refusal = refusal_of("single-numa-node", {"a": singles}, {"b": [hint(True, 7)]}, numa_nodes=8)
 
-    words = "a only fits on node 0 or node 1 or node 2 or node 3 or 3 more, b only on node 7"
+    words = "a fits only on NUMA node 0, 1, 2, 3 or 3 others, b only on NUMA node 7"
     assert words in refusal_message(refusal)
 
 
@@ -118,7 +122,7 @@ def test_lists_that_nobody_can_walk_are_sampled() -> None:
     best = TopologyHint(None, False)
     refusal = Refusal("TopologyAffinityError", "", "app", "restricted", best, ({"cpu": many},))
 
-    assert "cpu can now come only from nodes 0+1 or nodes 0+2" in refusal_message(refusal)
+    assert "cpu can now come only from NUMA nodes 0+1, 0+2" in refusal_message(refusal)
 
 
 def test_an_explanation_is_data() -> None:
@@ -165,7 +169,11 @@ def test_nodes_that_the_machine_lacks_are_not_named() -> None:
         {"gpu": [hint(True, 0)]},
     )
 
-    assert refusal_message(refusal, (0, 8)).partition(": ")[2].startswith("cpu prefers node 8, gpu prefers node 0;")
+    assert (
+        refusal_message(refusal, (0, 8))
+        .partition(": ")[2]
+        .startswith("cpu prefers NUMA node 8, gpu prefers NUMA node 0;")
+    )
 
 
 def test_what_was_asked_and_free_is_told() -> None:
@@ -188,7 +196,7 @@ def test_a_list_of_exactly_as_many_as_are_shown_ends_there() -> None:
     singles = [hint(True, node) for node in range(4)]
     refusal = refusal_of("single-numa-node", {"a": singles}, {"b": [hint(True, 7)]}, numa_nodes=8)
 
-    assert "a only fits on node 0 or node 1 or node 2 or node 3, b only" in refusal_message(refusal)
+    assert "a fits only on NUMA node 0, 1, 2 or 3, b only" in refusal_message(refusal)
 
 
 def test_where_more_was_offered_than_was_looked_at_what_can_be_anywhere_is_not_named() -> None:
@@ -204,5 +212,5 @@ def test_where_more_was_offered_than_was_looked_at_what_can_be_anywhere_is_not_n
     )
 
     assert refusal_message(refusal).endswith(
-        "or others, gpu prefers node 13; restricted needs one set of NUMA nodes that both prefer"
+        "or others, gpu prefers NUMA node 13; restricted needs both on the same NUMA nodes"
     )

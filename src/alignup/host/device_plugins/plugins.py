@@ -47,6 +47,11 @@ _DEFAULT_LIMITS: Final = Limits()
 class DevicePlugins:
     """The device plugins that register in a folder; a context manager, and safe for threads.
 
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder, DevicePlugins(pathlib.Path(folder)) as plugins:
+    ...     plugins.inventory()  # no plugin has registered yet
+    {}
+
     Args:
         folder: where plugins and the registration have their sockets, such as the kubelet's
             /var/lib/kubelet/device-plugins; a short path.

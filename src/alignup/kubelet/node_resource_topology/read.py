@@ -449,6 +449,7 @@ def node_of(topology: Topology, version: KubeletVersion = NEWEST) -> Node:
         for resource, (_, totals, _) in known.devices.items()
     }
     node = Node(machine, _config(known, reserved_cpus, version), inventory)
+    node.counts_use_as_reserved = True
     taken = {
         resource: [
             f"zone-{zone}-{number}" for zone in range(known.numa_nodes) for number in range(totals[zone] - free[zone])

@@ -35,6 +35,12 @@ RESOURCE: Final = "cpu"
 SMT_ALIGNMENT_ERROR: Final = "SMTAlignmentError"
 
 
+def too_few_cores(asked: int, free: int) -> str:
+    """Return that full-pcpus-only refuses a request of more CPUs than whole cores have."""
+    words = f"too few CPUs are free in whole cores: {asked} asked, {free} free"
+    return f"{words}; cores with a reserved CPU do not count (full-pcpus-only)"
+
+
 def reserved_cpus(machine: Machine, count: int, options: CpuOptions, profile: VersionProfile | None = None) -> int:
     """Return the CPUs that the kubelet reserves when it is told how many, but not which.
 
@@ -380,11 +386,12 @@ class CpuProvider(CpuHolders):
             return
         capacity = self.ledger.capacity
         if shortage.cause == "not whole cores":
-            words = f"{request} CPUs are not a multiple of the {capacity.topology.cpus_per_core} CPUs of a core"
+            per_core = capacity.topology.cpus_per_core
+            words = f"{request} CPUs are not a multiple of the {per_core} CPUs of a core (full-pcpus-only)"
         else:
             free = capacity.shareable & ~self.ledger.given & ~capacity.reserved_cores
-            words = f"{self._too_few(free, request)}; cores with a reserved CPU do not count"
-        raise AllocationError(f"{words} (full-pcpus-only)", SMT_ALIGNMENT_ERROR, resources=("cpu",))
+            words = too_few_cores(request, free.bit_count())
+        raise AllocationError(words, SMT_ALIGNMENT_ERROR, resources=("cpu",))
 
     def account(self, pod: Pod, container: Container | None) -> Mapping[str, Callable[[], str]]:
         """Return how many CPUs are asked for, and how many are free on which NUMA nodes; see `HintProvider`."""

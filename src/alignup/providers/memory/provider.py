@@ -400,14 +400,15 @@ class MemoryProvider(MemoryHolders):
         lacking = _lacking(accounts)
         names = named("NUMA node", ids_of(got.mask, self._ids), ", ")
         told = in_words(accounts if is_bound else lacking)
-        amounts = "; ".join(f"{kind}: {words}" for kind, words in told.items())
+        what = next(iter(told)) if len(told) == 1 and not is_bound else ""
+        amounts = "; ".join(words if what else f"{kind}: {words}" for kind, words in told.items())
         if is_bound:
             why = "memory of some of them is already in use on another set of nodes"
             words = f"{names} cannot be used together: {why}; {amounts}"
         else:
             smallest = "smallest possible " if got.cause == "not preferred" else ""
             within = f" that includes {names}" if got.mask and not any(map(_is_scarce, accounts.values())) else ""
-            words = f"no {smallest}set of NUMA nodes{within} has enough memory: {amounts}"
+            words = f"no {smallest}set of NUMA nodes{within} has enough {what or 'memory'}: {amounts}"
         return AllocationError(words, resources=tuple(lacking))
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from alignup import explain
 from alignup.cluster import Cluster, read_node_resource_topologies
 from alignup.kubelet.node_resource_topology.read import node_of, nodes_of, read_topologies
+from alignup.node.holdings import holdings_of
 from cluster_files import TOPOLOGY
 from machines import manifest
 
@@ -32,6 +34,17 @@ def test_pods_can_be_admitted(topologies) -> None:
     node = node_of(topologies[0])
     assert node.admit(manifest("p", 3, 1, 0))
     assert not node.admit(manifest("q", 64, 1, 0))
+
+
+def test_what_others_hold_is_not_called_a_limit_of_the_machine(topologies) -> None:
+    """It counts as reserved, since nobody tells whose it is."""
+    node = node_of(topologies[0])
+    free = sum(one.free for one in holdings_of(node).amounts("cpu").places)
+    found = explain(node, manifest("q", free + 1, 1, 0))
+
+    assert not found.never_fits
+    assert "the machine has" not in found.cause
+    assert found.cause.startswith("not enough cpu is free")
 
 
 def test_a_zone_of_nothing_is_a_node_that_aligns_nothing() -> None:

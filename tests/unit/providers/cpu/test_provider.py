@@ -223,7 +223,7 @@ class TestRefusals:
 
     def test_cores_with_a_reserved_cpu_do_not_count(self):
         provider = provider_of(grid(1, 4, smt=2), "0,2", full_pcpus_only=True)
-        with pytest.raises(AllocationError, match="too few CPUs are free: 6 asked, 4 free") as refusal:
+        with pytest.raises(AllocationError, match="too few CPUs are free in whole cores: 6 asked, 4 free") as refusal:
             admit(provider, pod_of(asking("c", 6)))
         assert refusal.value.reason == "SMTAlignmentError"
         assert admit(provider, pod_of(asking("c", 4))) == ["4-7"]
