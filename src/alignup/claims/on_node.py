@@ -348,9 +348,23 @@ class ClaimProvider:
             if is_mapped and str(claim) in others:
                 what = f"node allocatable resource claim {claim.name} has a mapped device"
                 raise NotAllocatedError(f"{what} and cannot be shared across pods", UNSCHEDULABLE)
-        if short := beyond_level(self.counted(pod)):
-            rest = "is insufficient to cover the aggregated container and node-allocatable DRA requests"
-            raise NotAllocatedError(f"pod level request for {short} {rest}", UNSCHEDULABLE)
+        whole, own = Counter[str](), {one.name: Counter[str]() for one in pod.all_containers}
+        for claim, containers in self._users(pod):
+            whole.update(node_resources(claim, self._devices, len(containers)))
+            for name in {*containers}:
+                own[name].update(node_resources(claim, self._devices, 1))
+        if whole and (short := beyond_level(pod, whole, own)):
+            raise NotAllocatedError(short, UNSCHEDULABLE)
+
+    def _users(self, pod: Pod) -> Iterator[tuple[objects.Claim, list[str]]]:
+        """Yield the claims that a pod has, each once, and the containers that use it, by each of its names."""
+        held = self.held.get(pod.uid, {})
+        found: dict[str, tuple[objects.Claim, list[str]]] = {}
+        for one in pod.constraints.claims:
+            if one.name in held:
+                claim = held[one.name]
+                found.setdefault(str(claim), (claim, []))[1].extend(one.containers)
+        yield from found.values()
 
     def counted(self, pod: Pod) -> Pod:
         """Return a pod with what the devices of its claims count as on the node, unless its status tells that.
@@ -360,14 +374,10 @@ class ClaimProvider:
         held = self.held.get(pod.uid, {})
         if not held or pod.constraints.claimed or not self._gates.node_resources:
             return pod
-        claims, users, found = {}, Counter[str](), Counter[str]()
-        for one in pod.constraints.claims:
-            if one.name in held:
-                claims[str(held[one.name])] = held[one.name]
-                users[str(held[one.name])] += len(one.containers)
-        for name, claim in claims.items():
+        found = Counter[str]()
+        for claim, containers in self._users(pod):
             with suppress(AllocationError):
-                found.update(node_resources(claim, self._devices, users[name]))
+                found.update(node_resources(claim, self._devices, len(containers)))
         claimed = {name: in_units(name, amount) for name, amount in found.items()}
         return replace(pod, constraints=replace(pod.constraints, claimed=claimed))
 

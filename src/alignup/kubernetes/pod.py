@@ -119,6 +119,7 @@ class NodeConstraints(Record):
         os: `spec.os.name`; empty: not given.
         os_label: the pod's own label `kubernetes.io/os`; empty: not given.
         requests: the requests of the pod as a whole (`spec.resources`), in the units of `Container.requests`.
+        level: what it has as a whole, exactly; None: nothing, or the kubelet does not look at it.
         overhead: `spec.overhead`, in the same units.
         claimed: what the devices of its claims count as (KEP-5517), in the same units.
     """
@@ -133,6 +134,7 @@ class NodeConstraints(Record):
     priority: int | None = None
     requests: Mapping[str, int] = field(default_factory=dict, hash=False)
     overhead: Mapping[str, int] = field(default_factory=dict, hash=False)
+    level: RawRequests | None = field(default=None, hash=False)
     claims: tuple[PodClaim, ...] = ()
     claimed: Mapping[str, int] = field(default_factory=dict, hash=False)
 
@@ -299,7 +301,7 @@ def _read_pod(source: PodSource, reading: PodReading) -> Pod:
     constraints = source.constraints
     if level is not None:
         as_whole = {name: in_units(name, value) for name, value in level.requests.items()}
-        constraints = replace(constraints, requests=as_whole)
+        constraints = replace(constraints, requests=as_whole, level=level)
     if constraints.claimed and not reading.claims_count:
         constraints = replace(constraints, claimed={})
     can_differ = source.raw_pod or source.allocated or source.stored_qos or source.constraints.claimed
