@@ -15,16 +15,14 @@ if TYPE_CHECKING:
 STANDARD = "resource.kubernetes.io"
 ROOT, NUMA, BUS = f"{STANDARD}/pcieRoot", f"{STANDARD}/numaNode", f"{STANDARD}/pciBusID"
 DRIVERS = ("gpu.example.com", "dra.cpu", "dra.net", "tpu.example.org", "fpga.lab", "a.b")
-# Gates that a question may set otherwise than by default, and how often.
+# Gates that a question may set otherwise than by default, and how often. `settable` says which a release has.
 GATES = {
     "DRAListTypeAttributes": (True, 0.2),
     "DRAPartitionableDevices": (False, 0.03),
     "DRADeviceTaints": (False, 0.03),
     "DRAConsumableCapacity": (False, 0.03),
-    "DRAPrioritizedList": (False, 0.02),
-    "DRAAdminAccess": (False, 0.02),
     "DRADeviceBindingConditions": (False, 0.05),
-    "DRAFractionalCapacityRange": (False, 0.1),
+    "DRAFractionalCapacityRange": (True, 0.4),
 }
 SHARE = "8b0d1c1e-94a7-4f0e-9c4c-{:012d}"
 
@@ -35,8 +33,16 @@ def cel(expression: str) -> dict[str, Any]:
 
 
 def drawn(random: Random, name: str) -> dict[str, Any]:
-    """Return a question: the same one for each release, as far as the release has what it is about."""
+    """Return a question, for every release; see `settable` for its gates."""
     return _Drawing(random).question(name)
+
+
+def settable(features: dict[str, bool], release: str) -> dict[str, bool]:
+    """Return those of the gates that a scheduler of a release can be started with."""
+    lost = {"1.36": {"DRAFractionalCapacityRange"}, "1.37": {"DRADeviceTaints"}}[release]
+    if not features.get("DRAConsumableCapacity", True):
+        lost = {*lost, "DRAFractionalCapacityRange"}
+    return {name: value for name, value in features.items() if name not in lost}
 
 
 def classes_of(case: dict[str, Any]) -> set[str]:
@@ -70,9 +76,7 @@ def classes_of(case: dict[str, Any]) -> set[str]:
         ),
         "config": any(one.get("config") or one.get("devices", {}).get("config") for one in specs),
         "several claims": len(case["claims"]) > 1,
-        "claims that hold devices": any(
-            one["status"]["allocation"]["devices"]["results"] for one in case["allocated"]
-        ),
+        "claims that hold devices": any(one["status"]["allocation"]["devices"]["results"] for one in case["allocated"]),
         "binding conditions": any(device.get("bindingConditions") for device in devices),
         "more than 32 devices": sum(way.get("count", 1) for way in ways) > 32,
         "gates off their defaults": bool(case["features"]),
@@ -94,13 +98,17 @@ class _Drawing:
         self.node = random.choice(("node-a", "node-10", "worker.example.com", "n"))
         self.labels = {"zone": random.choice("abc"), "rack": str(random.randint(1, 12))}
         self.drivers = random.sample(DRIVERS, random.choice((1, 1, 2, 2, 3, 4)))
-        if not self.has_lists and self.features.get("DRAConsumableCapacity", True) is False:
+        self.is_single = not {"DRAConsumableCapacity", "DRADeviceBindingConditions"} - self.features.keys()
+        if self.is_single:
             # without these gates an allocator may be chosen that tries pools in no order
             self.drivers = self.drivers[:1]
         # what a driver's devices may be told apart by, for selectors and constraints
         self.models = {one: random.sample(("a100", "h100", "x", "B", "10"), random.randint(1, 3)) for one in DRIVERS}
         self.prefixed = {one: random.random() < 0.2 for one in DRIVERS}
-        self.kinds = {one: random.choice(("whole", "whole", "cards", "cards", "links", "cpus", "mixed", "mixed")) for one in DRIVERS}
+        self.kinds = {
+            one: random.choice(("whole", "whole", "cards", "cards", "links", "cpus", "mixed", "mixed"))
+            for one in DRIVERS
+        }
         self.spread = random.randint(1, 4)
         # in half of them little stands in the way, so that much is found
         self.trouble = random.choice((0.1, 1))
@@ -115,7 +123,7 @@ class _Drawing:
         random = self.random
         slices: list[dict[str, Any]] = []
         for driver in self.drivers:
-            for pool in self.pools(driver):
+            for pool in self.pools():
                 slices += self.slices(driver, pool)
         random.shuffle(slices)
         count = random.choice((1, 1, 1, 1, 1, 2, 2, 3) if self.trouble < 1 else (1, 1, 2, 3, 4))
@@ -132,12 +140,9 @@ class _Drawing:
 
     # --- what there is
 
-    def pools(self, driver: str) -> list[str]:
-        names = [self.node]
-        if len(self.drivers) > 1 or "DRAConsumableCapacity" not in self.features:
-            names += [one for one in ("fabric", "node-9", "zone/b", "A") if self.chance(0.15)]
-        del driver
-        return names
+    def pools(self) -> list[str]:
+        further = [one for one in ("fabric", "node-9", "zone/b", "A") if self.chance(0.15)]
+        return [self.node] if self.is_single else [self.node, *further]
 
     def slices(self, driver: str, pool: str) -> list[dict[str, Any]]:
         """Return the slices of a pool: its devices dealt out, its counters in slices of their own."""
@@ -290,35 +295,35 @@ class _Drawing:
             limits["step"] = random.choice((f"1{suffix}", f"2{suffix}", "500m" if not suffix else f"1{suffix}"))
         return {"validRange": limits} | ({"default": default} if self.chance(0.8) else {})
 
-    def described(self, driver: str, one: dict[str, Any], place: int) -> dict[str, Any]:
-        """Return a device with attributes, and perhaps taints and conditions."""
+    def attributes(self, driver: str, place: int) -> dict[str, Any]:
         random = self.random
 
         def named(name: str) -> str:
             return f"{driver}/{name}" if self.prefixed[driver] else name
 
-        attributes: dict[str, Any] = {}
-        if self.chance(0.93):
-            attributes[named("model")] = {"string": random.choice(self.models[driver])}
-        if self.chance(0.9):
-            attributes[ROOT] = {"string": f"pci{place:04x}:00"}
-        if self.chance(0.9):
-            attributes[NUMA] = {"int": place // 2}
-        if self.chance(0.3):
-            attributes[BUS] = {"string": f"0000:{random.randint(0, 255):02x}:00.0"}
-        if self.chance(0.4):
-            attributes[named("driverVersion")] = {"version": random.choice(("1.2.3", "1.10.0", "2.0.0-rc1", "2.0.0"))}
-        if self.chance(0.3):
-            attributes[named("healthy")] = {"bool": self.chance(0.7)}
-        if self.chance(0.4):
-            attributes[named("index")] = {"int": random.randint(0, 7)}
+        versions = ("1.2.3", "1.10.0", "2.0.0-rc1", "2.0.0")
+        offered: tuple[tuple[float, str, dict[str, Any]], ...] = (
+            (0.93, named("model"), {"string": random.choice(self.models[driver])}),
+            (0.9, ROOT, {"string": f"pci{place:04x}:00"}),
+            (0.9, NUMA, {"int": place // 2}),
+            (0.3, BUS, {"string": f"0000:{random.randint(0, 255):02x}:00.0"}),
+            (0.4, named("driverVersion"), {"version": random.choice(versions)}),
+            (0.3, named("healthy"), {"bool": self.chance(0.7)}),
+            (0.4, named("index"), {"int": random.randint(0, 7)}),
+        )
+        found = {name: value for share, name, value in offered if self.chance(share)}
         if self.has_lists and self.chance(0.6):
-            attributes[NUMA] = {"ints": random.sample(range(4), random.randint(1, 3))}
+            found[NUMA] = {"ints": random.sample(range(4), random.randint(1, 3))}
             if self.chance(0.5):
-                attributes[ROOT] = {"strings": [f"pci000{at}:00" for at in random.sample(range(3), 2)]}
+                found[ROOT] = {"strings": [f"pci000{at}:00" for at in random.sample(range(3), 2)]}
             if self.chance(0.3):
-                attributes[named("driverVersion")] = {"versions": ["1.2.3", "2.0.0"]}
-        one = {**one, "attributes": attributes}
+                found[named("driverVersion")] = {"versions": ["1.2.3", "2.0.0"]}
+        return found
+
+    def described(self, driver: str, one: dict[str, Any], place: int) -> dict[str, Any]:
+        """Return a device with attributes, and perhaps taints and conditions."""
+        random = self.random
+        one = {**one, "attributes": self.attributes(driver, place)}
         if "capacity" not in one and self.chance(0.4):
             one["capacity"] = {"memory": {"value": random.choice(("16Gi", "40Gi", "80Gi"))}}
         if self.goes_wrong(0.12):
@@ -342,7 +347,10 @@ class _Drawing:
         found.append({"metadata": {"name": "any"}, "spec": {}})
         own, domain = self.drivers[0], self.drivers[0]
         model = self.random.choice(self.models[own])
-        chosen = [cel(f"device.driver == '{own}'"), cel(f"device.attributes['{domain}'].?model.orValue('') == '{model}'")]
+        chosen = [
+            cel(f"device.driver == '{own}'"),
+            cel(f"device.attributes['{domain}'].?model.orValue('') == '{model}'"),
+        ]
         found.append({"metadata": {"name": "chosen"}, "spec": {"selectors": chosen}})
         for one in found:
             if self.chance(0.15):

@@ -1,14 +1,23 @@
-"""Pods whose claims count as resources of their node (KEP-5517), drawn at random, with claims that have their devices."""
+"""Random pods whose claims have their devices and count as resources of the node (KEP-5517)."""
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
+
+from alignup import read_pod
+from alignup.errors import AllocationError
+from alignup.kubernetes.node_fit import requests_of
+from alignup.node import Node
+from alignup.topology_manager.hints import TopologyHint
 
 if TYPE_CHECKING:
     from random import Random
 
 NODE, DRIVER, KEY = "node-a", "dra.cpu", "dra.cpu/cores"
 RESOURCES = ("cpu", "memory", "hugepages-2Mi")
+# What a pod requests and is limited to, and what a container requests of that.
+LAVISH = {"cpu": ("12", "12500m", "100m"), "memory": ("12Gi", "12800Mi", "64Mi")}
 CAPACITY = ("3", "1", "1500m")
 
 
@@ -70,8 +79,10 @@ def _device(random: Random, name: str) -> dict[str, Any]:
 
 
 def _pod(random: Random, claims: list[dict[str, Any]]) -> dict[str, Any]:
-    containers = [_container(random, f"m{number}", claims) for number in range(random.randint(1, 3))]
-    inits = [_container(random, f"i{number}", claims) for number in range(random.choice((0, 0, 1, 2)))]
+    # where little is requested and the pod requests much, limits are what claims can be too much for
+    is_lavish = random.random() < 0.5
+    containers = [_container(random, f"m{number}", claims, is_lavish) for number in range(random.randint(1, 3))]
+    inits = [_container(random, f"i{number}", claims, is_lavish) for number in range(random.choice((0, 0, 1, 2)))]
     for one in inits:
         if random.random() < 0.4:
             one["restartPolicy"] = "Always"
@@ -81,7 +92,9 @@ def _pod(random: Random, claims: list[dict[str, Any]]) -> dict[str, Any]:
         whole: dict[str, dict[str, str]] = {"requests": {}, "limits": {}}
         for name in RESOURCES:
             if random.random() < 0.7:
-                least, most = amount(random, name, 9), amount(random, name, 12)
+                least, most = amount(random, name, 4), amount(random, name, 12)
+                if is_lavish and name in LAVISH:
+                    least, most, _ = LAVISH[name]
                 if name.startswith("hugepages"):
                     least = most
                 for kind, value in (("requests", least), ("limits", most)):
@@ -91,12 +104,14 @@ def _pod(random: Random, claims: list[dict[str, Any]]) -> dict[str, Any]:
     return {"metadata": {"name": "p", "namespace": "default", "uid": "p"}, "spec": spec}
 
 
-def _container(random: Random, name: str, claims: list[dict[str, Any]]) -> dict[str, Any]:
+def _container(random: Random, name: str, claims: list[dict[str, Any]], is_lavish: bool) -> dict[str, Any]:
     requests, limits = {}, {}
     for resource in RESOURCES:
         value = amount(random, resource)
         share = 0.25 if resource.startswith("hugepages") else 0.7
-        if random.random() < share:
+        if is_lavish and resource in LAVISH:
+            requests[resource], limits[resource] = LAVISH[resource][2], amount(random, resource, 12)
+        elif random.random() < share:
             requests[resource] = value
             if resource.startswith("hugepages") or random.random() < 0.5:
                 limits[resource] = value
@@ -106,3 +121,42 @@ def _container(random: Random, name: str, claims: list[dict[str, Any]]) -> dict[
     resources: dict[str, Any] = {"requests": requests, "limits": limits}
     resources["claims"] = [{"name": one} for one in used]
     return {"name": name, "image": "none", "resources": {key: value for key, value in resources.items() if value}}
+
+
+def outcome(question: dict[str, Any]) -> tuple[str, dict[str, int]]:
+    """Return why the scheduler refuses a pod on its node, or what it counts of the pod there.
+
+    Raises:
+        InputError: the API server would refuse the pod.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pod = read_pod(question["pod"])
+    kinds = (("ResourceSlice", "slices"), ("ResourceClaim", "claims"))
+    group = {"apiVersion": "resource.k8s.io/v1"}
+    node = Node.from_dict(
+        {
+            "machine": "xeon-2s",
+            "kubeletVersion": "1.37",
+            "kubelet": {"topologyManagerPolicy": "none", "featureGates": {"DRANodeAllocatableResources": True}},
+            "devices": {},
+            "resources": [{**group, "kind": kind, **one} for kind, key in kinds for one in question[key]],
+            "nodeObject": {"kind": "Node", **question["node"]},
+        }
+    )
+    pod = node.read(pod)
+    assert node.claims is not None
+    try:
+        node.claims.allocate(pod, pod.all_containers[0], TopologyHint(None, preferred=True))
+    except AllocationError as error:
+        return str(error), {}
+    return "", requests_of(node.claims.counted(pod))
+
+
+def is_told(answer: dict[str, Any], refusal: str, requests: dict[str, int]) -> bool:
+    """Return whether an outcome is the scheduler's: one of its refusals, or what it counts."""
+    if answer["refusals"]:
+        # errors name the claim in several ways
+        words = refusal.split(": ", 1)[-1]
+        return bool(refusal) and any(one.endswith(words) for one in answer["refusals"])
+    return not refusal and requests == {name: amount for name, amount in answer["requests"].items() if amount}

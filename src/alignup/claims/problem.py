@@ -412,7 +412,7 @@ class Problem:
         gates = self.gates
         self.matches.append([])
         self.amounts.append([])
-        for index, candidate in enumerate(self.devices):
+        for index in range(len(self.devices)):
             answer = 0
             needed: dict[str, int] | None = {}
             try:

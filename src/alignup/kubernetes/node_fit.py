@@ -147,7 +147,7 @@ def _level(pod: Pod) -> dict[str, int]:
 
 
 def beyond_level(pod: Pod, whole: Mapping[str, int], own: Mapping[str, Mapping[str, int]]) -> str:
-    """Return why what the pod has as a whole (`spec.resources`) does not cover its containers and claims; empty: it does.
+    """Return why what a pod has as a whole (`spec.resources`) does not cover containers and claims; empty: it does.
 
     Source: `validatePodLevelResourcesCoverDRA` of the scheduler.
 

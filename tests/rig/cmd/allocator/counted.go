@@ -17,7 +17,9 @@ import (
 	"k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/klog/v2"
 	framework "k8s.io/kube-scheduler/framework"
-	podDefaults "k8s.io/kubernetes/pkg/apis/core/v1"
+	pods "k8s.io/kubernetes/pkg/api/pod"
+	internal "k8s.io/kubernetes/pkg/apis/core"
+	apis "k8s.io/kubernetes/pkg/apis/core/v1"
 	scheduler "k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/dynamicresources"
 	plugins "k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
@@ -68,6 +70,17 @@ func put(plugin *dynamicresources.DynamicResources, name string, value any) {
 	reflect.NewAt(field.Type(), unsafe.Pointer(field.UnsafeAddr())).Elem().Set(reflect.ValueOf(value))
 }
 
+// created returns a pod as the API server keeps it: the resources that it has as a whole are filled in when it is created.
+func created(pod *core.Pod) (*core.Pod, error) {
+	inner, kept := &internal.Pod{}, &core.Pod{}
+	apis.SetObjectDefaults_Pod(pod)
+	if err := apis.Convert_v1_Pod_To_core_Pod(pod, inner, nil); err != nil {
+		return nil, err
+	}
+	pods.DefaultPodLevelResources(inner)
+	return kept, apis.Convert_core_Pod_To_v1_Pod(inner, kept, nil)
+}
+
 // counted returns the answer to a line: what the pod comes to, or each of the refusals that the plugin may give, since it looks
 // at resources in no order.
 func counted(line []byte) (any, error) {
@@ -75,13 +88,16 @@ func counted(line []byte) (any, error) {
 	if err := json.Unmarshal(line, &one); err != nil {
 		return nil, err
 	}
-	podDefaults.SetObjectDefaults_Pod(one.Pod)
+	pod, err := created(one.Pod)
+	if err != nil {
+		return nil, err
+	}
 	plugin := &dynamicresources.DynamicResources{}
 	put(plugin, "fts", plugins.NewSchedulerFeaturesFromGates(feature.DefaultFeatureGate))
 	put(plugin, "draManager", known{claims: one.Claims})
-	told := verdict{Pod: one.Pod, Refusals: []string{}}
-	for range 30 {
-		total, _, status := footprint(plugin, klog.Background(), one.Pod, nil, one.Claims, one.Slices, one.Node)
+	told := verdict{Pod: pod, Refusals: []string{}}
+	for range 300 { // a small map is mostly walked in one order
+		total, _, status := footprint(plugin, klog.Background(), pod, nil, one.Claims, one.Slices, one.Node)
 		if status != nil {
 			if text := status.Message(); !slices.Contains(told.Refusals, text) {
 				told.Refusals = append(told.Refusals, text)

@@ -409,3 +409,20 @@ def test_a_pod_that_only_a_profile_refuses_is_woken_when_it_may_come(profiled) -
     assert profiled.woken(1) == ""
     state.pod_gone("uid-across", 2)
     assert profiled.woken(2) == "pair-0"
+
+
+def test_copies_that_name_other_policies_do_not_keep_each_other_from_being_woken(profiled) -> None:
+    """Their containers are equal: what does not let one in may let in the other."""
+    state = profiled.state
+    state.node_seen("pair-1", {"node.koordinator.sh/numa-topology-policy": "SingleNUMANode"})
+    for name, cpus in (("a", 3), ("b", 4)):
+        state.pod_seen(watched(name, "pair-1", cpu=cpus), 0)
+    waits, barred = alone("r", "Required"), watched("s", cpu=1)
+    other = {SPEC: json.dumps({"numaTopologyPolicy": "Restricted"})}
+    barred = replace(barred, pod=barred.pod.renamed(annotations=other))
+    assert barred.pod.all_containers is waits.pod.all_containers
+    for pod in (waits, barred):
+        assert profiled.filter(pod, ["pair-1"], 0).passed == []
+    state.changed.clear()
+    state.pod_gone("uid-b", 1)
+    assert profiled.woken(1) == "pair-1"
