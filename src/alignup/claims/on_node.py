@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from msgspec.structs import replace as changed
 
 from alignup.claims import objects
-from alignup.claims.pools import gather_pools
+from alignup.claims.pools import gather_pools, is_for
 from alignup.claims.problem import AllocationError, InUse, Question, allocate, attribute_of, in_use
 from alignup.claims.read import Resources, claims_of_pod
 from alignup.claims.scheduler_gates import Gates, gates_of
 from alignup.claims.why import all_ways, why_not
 from alignup.errors import AllocationError as NotAllocatedError
 from alignup.kubernetes.manifest import resized_pod
-from alignup.kubernetes.node_fit import beyond_level
+from alignup.kubernetes.pod import beyond_level
 from alignup.kubernetes.quantity import in_units
 from alignup.machine.bits import bit_numbers, bit_set, ids_of, overlapping
 from alignup.records import Record, replace
@@ -183,10 +183,15 @@ class ClaimProvider:
                 for device in part.devices:
                     nodes = numa_nodes_of(part.driver, device, by_address)
                     id_ = objects.DeviceId(part.driver, pool.name, device.name)
-                    self._devices[id_] = device
                     self.near[id_] = tuple(one for one in nodes if one in machine.numa_node_ids)
                     self.attributes.add(numa_attribute_of(part.driver, device))
         self.attributes.discard("")
+        # what a device counts as is told by any slice for the node, of a pool that is being updated as well
+        for part in self.slices:
+            each = part.per_device_node_selection
+            for device in part.devices if each or is_for(part, node) else ():
+                if not each or is_for(device, node):
+                    self._devices.setdefault(objects.DeviceId(part.driver, part.pool.name, device.name), device)
 
     def copy(self, resources: Resources | None = None) -> ClaimProvider:
         """Return an independent provider with the same holdings, and perhaps with other claims and templates."""

@@ -438,17 +438,19 @@ class Problem:
             for index, one in enumerate(self.devices)
         ]
 
-        def is_tainted(way: Way, device: objects.Device) -> bool:
-            hard = (taint for taint in device.taints if taint.effect in ("NoSchedule", "NoExecute"))
-            return any(not any(one.tolerates(taint) for one in way.wanted.tolerations) for taint in hard)
-
-        self.blocked = [
+        hard = [
             [
-                unpaid[index] or (gates.device_taints and is_tainted(way, one.device))
-                for index, one in enumerate(self.devices)
+                taint
+                for taint in one.device.taints
+                if gates.device_taints and taint.effect in ("NoSchedule", "NoExecute")
             ]
-            for way in self.ways
+            for one in self.devices
         ]
+
+        def is_refused(way: Way, taints: Sequence[objects.Taint]) -> bool:
+            return any(not any(one.tolerates(taint) for one in way.wanted.tolerations) for taint in taints)
+
+        self.blocked = [[unpaid[at] or is_refused(way, taints) for at, taints in enumerate(hard)] for way in self.ways]
 
     def _counters(self) -> set[int]:
         """Fill what is left of counters; return the pools in which some are overdrawn."""

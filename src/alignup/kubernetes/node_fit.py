@@ -10,24 +10,12 @@ itself is read by `alignup.kubernetes.versions`.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from struct import pack, unpack
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError
-from alignup.kubernetes.pod import (
-    CONFIG_SOURCE,
-    MIRROR,
-    OS_LABEL,
-    Pod,
-    QOSClass,
-    is_device,
-    is_hugepages,
-    is_pinned_memory,
-    peak,
-    source_of,
-)
+from alignup.kubernetes.pod import CONFIG_SOURCE, MIRROR, OS_LABEL, Pod, QOSClass, is_device, is_pinned_memory, peak
 from alignup.kubernetes.quantity import in_units, parse_quantity, whole_units
 from alignup.records import Record, field, replace
 
@@ -144,40 +132,6 @@ def _without_level(pod: Pod) -> dict[str, int]:
 def _level(pod: Pod) -> dict[str, int]:
     asked = pod.constraints.requests.items()
     return {name: amount for name, amount in asked if name in _POD_LEVEL or is_pinned_memory(name)}
-
-
-def beyond_level(pod: Pod, whole: Mapping[str, int], own: Mapping[str, Mapping[str, int]]) -> str:
-    """Return why what a pod has as a whole (`spec.resources`) does not cover containers and claims; empty: it does.
-
-    Source: `validatePodLevelResourcesCoverDRA` of the scheduler.
-
-    Args:
-        pod: the pod.
-        whole: what its claims count as, in billionths.
-        own: the same by container, of the claims that it uses.
-    """
-    source, level = source_of(pod), pod.constraints.level
-    if level is None:
-        return ""
-    asked = Counter(peak(source.raw_init, source.raw_containers, lambda one: one.requests.items()))
-    asked.update(whole)
-    for name, amount in level.requests.items():
-        if (name in _POD_LEVEL or is_hugepages(name)) and asked[name] > amount:
-            what = "the aggregated container and node-allocatable DRA requests"
-            return f"pod level request for {name} is insufficient to cover {what}"
-    limited = Counter(peak(source.raw_init, source.raw_containers, lambda one: one.limits.items()))
-    limited.update(whole)
-    for name, amount in level.limits.items():
-        if is_hugepages(name) and limited[name] > amount:
-            what = "the aggregated container and node-allocatable DRA limits"
-            return f"pod level limit for {name} is insufficient to cover {what}"
-    for one in source.raw_containers:
-        for name, limit in one.limits.items():
-            most = None if is_hugepages(name) else level.limits.get(name)
-            if most is not None and limit + own.get(one.name, {}).get(name, 0) > most:
-                what = f"the limit and DRA overhead for container {one.name}"
-                return f"pod level limit for {name} is insufficient to cover {what}"
-    return ""
 
 
 def is_critical(pod: Pod) -> bool:

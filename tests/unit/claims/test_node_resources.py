@@ -165,6 +165,18 @@ def test_pods_request_what_the_scheduler_and_the_kubelet_count() -> None:
     assert compared > 100
 
 
+def test_devices_of_a_pool_that_is_being_updated_count_for_claims_that_have_them() -> None:
+    resources = counting({"cpu": {"mapping": {"deviceMultiplier": "3"}}})[:2]
+    driver = resources[0]["spec"]["driver"]
+    held = {"request": "r", "driver": driver, "pool": "n", "device": "d0"}
+    own = {**template()["spec"], "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}
+    own |= {"metadata": {"name": "own"}, "status": {"allocation": {"devices": {"results": [held]}}}}
+    resources[0]["spec"]["pool"]["resourceSliceCount"] = 2
+    asked = pod(claim={"resourceClaimName": "own"})
+    assert node([*resources, own], cpu="7").try_admit(asked)
+    assert node([*resources, own], cpu="6").try_admit(asked).reason == "OutOfcpu"
+
+
 def test_other_releases_have_no_such_devices() -> None:
     assert gates_of("1.37", {GATE: True}).node_resources
     assert not gates_of("1.37").node_resources
