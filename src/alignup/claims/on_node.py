@@ -188,9 +188,8 @@ class ClaimProvider:
         self.attributes.discard("")
         # what a device counts as is told by any slice for the node, of a pool that is being updated as well
         for part in self.slices:
-            each = part.per_device_node_selection
-            for device in part.devices if each or is_for(part, node) else ():
-                if not each or is_for(device, node):
+            for device in part.devices:
+                if is_for(device if part.per_device_node_selection else part, node):
                     self._devices.setdefault(objects.DeviceId(part.driver, part.pool.name, device.name), device)
 
     def copy(self, resources: Resources | None = None) -> ClaimProvider:

@@ -438,14 +438,8 @@ class Problem:
             for index, one in enumerate(self.devices)
         ]
 
-        hard = [
-            [
-                taint
-                for taint in one.device.taints
-                if gates.device_taints and taint.effect in ("NoSchedule", "NoExecute")
-            ]
-            for one in self.devices
-        ]
+        effects = ("NoSchedule", "NoExecute") if gates.device_taints else ()
+        hard = [[taint for taint in one.device.taints if taint.effect in effects] for one in self.devices]
 
         def is_refused(way: Way, taints: Sequence[objects.Taint]) -> bool:
             return any(not any(one.tolerates(taint) for one in way.wanted.tolerations) for taint in taints)
