@@ -188,3 +188,57 @@ def test_a_claim_has_32_devices_at_most_in_the_words_of_1_37_2(requests, error) 
     answer = answer_scenario(line, "line")
     assert answer.get("error", "").startswith(f"claim n/c, {error}" if error else "")
     assert (answer["result"] is None) is (error is not None)
+
+
+@pytest.mark.parametrize(
+    ("release", "first", "found"),
+    [
+        ("1.36", "b.example", ["plain", "plain"]),
+        ("1.36", "a.example", ["d0", "d1"]),
+        ("1.37", "b.example", ["plain", "d0"]),
+    ],
+)
+def test_in_1_36_a_pool_whose_counters_are_overdrawn_takes_those_of_its_name_with_it(release, first, found) -> None:
+    """Its allocator looks at the counters of the pool that it comes to first, for all pools of that name."""
+    line = two_pools_of_one_name(first) | {"release": release}
+    answer = answer_scenario(line, "line")
+    assert "error" not in answer
+    assert [one["device"] for one in answer["result"][0]["devices"]] == found
+
+
+def two_pools_of_one_name(first: str) -> dict[str, Any]:
+    """Return a question about two drivers, of which `b.example` has given out more than it has of a counter.
+
+    The first request is for the driver `first`, the second for `a.example`; both have a device without counters.
+    """
+    slices = []
+    for driver, there in (("a.example", "4"), ("b.example", "1")):
+        devices = [
+            {"name": name, "consumesCounters": [{"counterSet": "s", "counters": {counter: {"value": "1"}}}]}
+            for name, counter in (("d0", "plenty"), ("d1", "scarce"), ("d2", "scarce"))
+        ]
+        pool = {"name": "n", "generation": 1, "resourceSliceCount": 2}
+        spec = {"driver": driver, "nodeName": "n", "pool": pool}
+        counters = [{"name": "s", "counters": {"plenty": {"value": "4"}, "scarce": {"value": there}}}]
+        slices += [
+            {"metadata": {"name": driver}, "spec": {**spec, "devices": [*devices, {"name": "plain"}]}},
+            {"metadata": {"name": f"{driver}-counters"}, "spec": {**spec, "sharedCounters": counters}},
+        ]
+    results = [{"request": "r", "driver": "b.example", "pool": "n", "device": name} for name in ("d1", "d2")]
+    requests = [
+        {"name": name, "exactly": {"deviceClassName": driver, "count": count}}
+        for name, driver, count in (("r0", first, 1), ("r1", "a.example", 1))
+    ]
+    held = {"metadata": {"name": "held", "namespace": "n"}, "status": {"allocation": {"devices": {"results": results}}}}
+    return {
+        "name": "two",
+        "features": {},
+        "node": {"metadata": {"name": "n"}},
+        "slices": slices,
+        "classes": [
+            {"metadata": {"name": one}, "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{one}'"}}]}}
+            for one in ("a.example", "b.example")
+        ],
+        "claims": [{"metadata": {"name": "c", "namespace": "n"}, "spec": {"devices": {"requests": requests}}}],
+        "allocated": [held],
+    }

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from msgspec.structs import replace as changed
 
 from alignup.claims import objects
-from alignup.claims.pools import gather_pools
+from alignup.claims.pools import gather_pools, is_for
 from alignup.claims.problem import AllocationError, InUse, Question, allocate, attribute_of, in_use
 from alignup.claims.read import Resources, claims_of_pod
 from alignup.claims.scheduler_gates import Gates, gates_of
 from alignup.claims.why import all_ways, why_not
 from alignup.errors import AllocationError as NotAllocatedError
 from alignup.kubernetes.manifest import resized_pod
-from alignup.kubernetes.node_fit import beyond_level
+from alignup.kubernetes.pod import beyond_level
 from alignup.kubernetes.quantity import in_units
 from alignup.machine.bits import bit_numbers, bit_set, ids_of, overlapping
 from alignup.records import Record, replace
@@ -183,10 +183,14 @@ class ClaimProvider:
                 for device in part.devices:
                     nodes = numa_nodes_of(part.driver, device, by_address)
                     id_ = objects.DeviceId(part.driver, pool.name, device.name)
-                    self._devices[id_] = device
                     self.near[id_] = tuple(one for one in nodes if one in machine.numa_node_ids)
                     self.attributes.add(numa_attribute_of(part.driver, device))
         self.attributes.discard("")
+        # what a device counts as is told by any slice for the node, of a pool that is being updated as well
+        for part in self.slices:
+            for device in part.devices:
+                if is_for(device if part.per_device_node_selection else part, node):
+                    self._devices.setdefault(objects.DeviceId(part.driver, part.pool.name, device.name), device)
 
     def copy(self, resources: Resources | None = None) -> ClaimProvider:
         """Return an independent provider with the same holdings, and perhaps with other claims and templates."""
@@ -348,9 +352,23 @@ class ClaimProvider:
             if is_mapped and str(claim) in others:
                 what = f"node allocatable resource claim {claim.name} has a mapped device"
                 raise NotAllocatedError(f"{what} and cannot be shared across pods", UNSCHEDULABLE)
-        if short := beyond_level(self.counted(pod)):
-            rest = "is insufficient to cover the aggregated container and node-allocatable DRA requests"
-            raise NotAllocatedError(f"pod level request for {short} {rest}", UNSCHEDULABLE)
+        whole, own = Counter[str](), {one.name: Counter[str]() for one in pod.all_containers}
+        for claim, containers in self._users(pod):
+            whole.update(node_resources(claim, self._devices, len(containers)))
+            for name in {*containers}:
+                own[name].update(node_resources(claim, self._devices, 1))
+        if whole and (short := beyond_level(pod, whole, own)):
+            raise NotAllocatedError(short, UNSCHEDULABLE)
+
+    def _users(self, pod: Pod) -> Iterator[tuple[objects.Claim, list[str]]]:
+        """Yield the claims that a pod has, each once, and the containers that use it, by each of its names."""
+        held = self.held.get(pod.uid, {})
+        found: dict[str, tuple[objects.Claim, list[str]]] = {}
+        for one in pod.constraints.claims:
+            if one.name in held:
+                claim = held[one.name]
+                found.setdefault(str(claim), (claim, []))[1].extend(one.containers)
+        yield from found.values()
 
     def counted(self, pod: Pod) -> Pod:
         """Return a pod with what the devices of its claims count as on the node, unless its status tells that.
@@ -360,14 +378,10 @@ class ClaimProvider:
         held = self.held.get(pod.uid, {})
         if not held or pod.constraints.claimed or not self._gates.node_resources:
             return pod
-        claims, users, found = {}, Counter[str](), Counter[str]()
-        for one in pod.constraints.claims:
-            if one.name in held:
-                claims[str(held[one.name])] = held[one.name]
-                users[str(held[one.name])] += len(one.containers)
-        for name, claim in claims.items():
+        found = Counter[str]()
+        for claim, containers in self._users(pod):
             with suppress(AllocationError):
-                found.update(node_resources(claim, self._devices, users[name]))
+                found.update(node_resources(claim, self._devices, len(containers)))
         claimed = {name: in_units(name, amount) for name, amount in found.items()}
         return replace(pod, constraints=replace(pod.constraints, claimed=claimed))
 

@@ -400,18 +400,19 @@ class Problem:
         self.is_shareable = [shares and one.device.allow_multiple_allocations for one in self.devices]
         # By device: other claims have shares of it, so that its counters are paid.
         self.is_shared = [self.is_shareable[index] and one.id in held for index, one in enumerate(self.devices)]
-        overdrawn = self._counters()
+        # The pools in which some counters are overdrawn.
+        self._overdrawn = self._counters()
         for way in self.ways:
-            self._way_on_devices(way, overdrawn)
+            self._way_on_devices(way)
+        self._block({index for index, one in enumerate(self.devices) if one.pool in self._overdrawn})
         self._scale_capacity()
 
-    def _way_on_devices(self, way: Way, overdrawn: set[int]) -> None:
-        """Fill the row of a way: whether each device matches, is blocked, and what it would take."""
+    def _way_on_devices(self, way: Way) -> None:
+        """Fill the row of a way: whether each device matches, and what it would take."""
         gates = self.gates
         self.matches.append([])
-        self.blocked.append([])
         self.amounts.append([])
-        for index, candidate in enumerate(self.devices):
+        for index in range(len(self.devices)):
             answer = 0
             needed: dict[str, int] | None = {}
             try:
@@ -425,18 +426,28 @@ class Problem:
             except AllocationError as error:
                 self.errors.append(error)
                 answer = -len(self.errors)
-            is_tainted = gates.device_taints and any(
-                taint.effect in ("NoSchedule", "NoExecute")
-                and not any(one.tolerates(taint) for one in way.wanted.tolerations)
-                for taint in candidate.device.taints
-            )
-            cannot_pay = not gates.partitionable_devices or (index in overdrawn and not self.is_shared[index])
             self.matches[-1].append(answer)
-            self.blocked[-1].append(is_tainted or (cannot_pay and bool(candidate.device.consumes_counters)))
             self.amounts[-1].append(needed)
 
+    def _block(self, overdrawn: set[int]) -> None:
+        """Fill which devices each way is refused, where these are in counters that are overdrawn."""
+        gates = self.gates
+        unpaid = [
+            bool(one.device.consumes_counters)
+            and (not gates.partitionable_devices or (index in overdrawn and not self.is_shared[index]))
+            for index, one in enumerate(self.devices)
+        ]
+
+        effects = ("NoSchedule", "NoExecute") if gates.device_taints else ()
+        hard = [[taint for taint in one.device.taints if taint.effect in effects] for one in self.devices]
+
+        def is_refused(way: Way, taints: Sequence[objects.Taint]) -> bool:
+            return any(not any(one.tolerates(taint) for one in way.wanted.tolerations) for taint in taints)
+
+        self.blocked = [[unpaid[at] or is_refused(way, taints) for at, taints in enumerate(hard)] for way in self.ways]
+
     def _counters(self) -> set[int]:
-        """Fill what is left of counters; return the devices of pools in which some are overdrawn."""
+        """Fill what is left of counters; return the pools in which some are overdrawn."""
         used = self._used
         # By device: counters and amounts.
         self.uses: list[list[tuple[int, int]]] = [[] for _ in self.devices]
@@ -452,7 +463,6 @@ class Problem:
                     if name_of in used.devices or name_of in used.shared or name_of in used.capacity:
                         for number, amount in _uses(device, place, numbers).items():
                             raw[number] -= amount
-        bad = {place for (place, _, _), number in numbers.items() if raw[number] < 0}
         uses = [_uses(candidate.device, candidate.pool, numbers) for candidate in self.devices]
         self._counter_names = list(numbers)
         # in 1.36, pools of one name share counters
@@ -465,18 +475,20 @@ class Problem:
         unit_of = [units[family] for family in self.families]
         self.counters = [_scaled(max(left, 0), unit) for left, unit in zip(raw, unit_of, strict=True)]
         self.uses = [[(number, _scaled(amount, unit_of[number])) for number, amount in use.items()] for use in uses]
-        return {index for index, candidate in enumerate(self.devices) if candidate.pool in bad}
+        return {place for (place, _, _), number in numbers.items() if raw[number] < 0}
 
     def _share_counters(self) -> None:
         """Let pools of one name have counters of one name in common, as 1.36 does by a fault.
 
-        It looks at the counters of the pool that it comes to first, and adds up what devices of all of them take.
+        It looks at the counters of the pool that it comes to first, and adds up what devices of all of them take; if
+        some of these counters are overdrawn, no device of all of them is to be had.
         """
         names = self._counter_names
         places: dict[str, set[int]] = {}
         for place, _, _ in names:
             places.setdefault(self.pools[place].name, set()).add(place)
         waiting = {name for name, found in places.items() if len(found) > 1}
+        decides = {one.pool: one.pool for one in self.devices}
         while waiting:
             watch = [bool(self.uses[index]) and one.id.pool in waiting for index, one in enumerate(self.devices)]
             outcome, pairs, _ = search(self, prune=False, most_steps=_WATCHED_STEPS, watch=watch)
@@ -489,6 +501,8 @@ class Problem:
                 if candidate.id.pool == first.id.pool:
                     used = ((names[number][1:], amount) for number, amount in self.uses[index])
                     self.uses[index] = [(numbers[name], amount) for name, amount in used if name in numbers]
+                    decides[candidate.pool] = first.pool
+            self._block({index for index, one in enumerate(self.devices) if decides[one.pool] in self._overdrawn})
             self._number_classes()
 
     def _scale_capacity(self) -> None:

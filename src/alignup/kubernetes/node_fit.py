@@ -134,15 +134,6 @@ def _level(pod: Pod) -> dict[str, int]:
     return {name: amount for name, amount in asked if name in _POD_LEVEL or is_pinned_memory(name)}
 
 
-def beyond_level(pod: Pod) -> str:
-    """Return the resource of which the pod as a whole requests less than its containers and claims; empty: none.
-
-    Source: `validatePodLevelResourcesCoverDRA` of the scheduler, for requests.
-    """
-    asked = _without_level(pod)
-    return next((name for name, amount in _level(pod).items() if asked.get(name, 0) > amount), "")
-
-
 def is_critical(pod: Pod) -> bool:
     """Return whether a kubelet makes room for the pod: static pods, mirror pods, and those of a critical priority."""
     source = pod.annotations.get(CONFIG_SOURCE, "api")

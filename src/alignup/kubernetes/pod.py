@@ -7,6 +7,7 @@ container runs in the shared pool of CPUs. The providers allocate.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from types import MappingProxyType
@@ -119,6 +120,7 @@ class NodeConstraints(Record):
         os: `spec.os.name`; empty: not given.
         os_label: the pod's own label `kubernetes.io/os`; empty: not given.
         requests: the requests of the pod as a whole (`spec.resources`), in the units of `Container.requests`.
+        level: what it has as a whole, exactly; None: nothing, or the kubelet does not look at it.
         overhead: `spec.overhead`, in the same units.
         claimed: what the devices of its claims count as (KEP-5517), in the same units.
     """
@@ -133,6 +135,7 @@ class NodeConstraints(Record):
     priority: int | None = None
     requests: Mapping[str, int] = field(default_factory=dict, hash=False)
     overhead: Mapping[str, int] = field(default_factory=dict, hash=False)
+    level: RawRequests | None = field(default=None, hash=False)
     claims: tuple[PodClaim, ...] = ()
     claimed: Mapping[str, int] = field(default_factory=dict, hash=False)
 
@@ -299,7 +302,7 @@ def _read_pod(source: PodSource, reading: PodReading) -> Pod:
     constraints = source.constraints
     if level is not None:
         as_whole = {name: in_units(name, value) for name, value in level.requests.items()}
-        constraints = replace(constraints, requests=as_whole)
+        constraints = replace(constraints, requests=as_whole, level=level)
     if constraints.claimed and not reading.claims_count:
         constraints = replace(constraints, claimed={})
     can_differ = source.raw_pod or source.allocated or source.stored_qos or source.constraints.claimed
@@ -482,6 +485,40 @@ def peak(
     for resource, amount in running.items():
         largest[resource] = max(amount, largest.get(resource, 0))
     return largest
+
+
+def beyond_level(pod: Pod, whole: Mapping[str, int], own: Mapping[str, Mapping[str, int]]) -> str:
+    """Return why what a pod has as a whole (`spec.resources`) does not cover containers and claims; empty: it does.
+
+    Source: `validatePodLevelResourcesCoverDRA` of the scheduler.
+
+    Args:
+        pod: the pod.
+        whole: what its claims count as, in billionths.
+        own: the same by container, of the claims that it uses.
+    """
+    source, level = source_of(pod), pod.constraints.level
+    if level is None:
+        return ""
+    asked = Counter(peak(source.raw_init, source.raw_containers, lambda one: one.requests.items()))
+    asked.update(whole)
+    for name, amount in level.requests.items():
+        if (name in _COMPUTE or is_hugepages(name)) and asked[name] > amount:
+            what = "the aggregated container and node-allocatable DRA requests"
+            return f"pod level request for {name} is insufficient to cover {what}"
+    limited = Counter(peak(source.raw_init, source.raw_containers, lambda one: one.limits.items()))
+    limited.update(whole)
+    for name, amount in level.limits.items():
+        if is_hugepages(name) and limited[name] > amount:
+            what = "the aggregated container and node-allocatable DRA limits"
+            return f"pod level limit for {name} is insufficient to cover {what}"
+    for one in source.raw_containers:
+        for name, limit in one.limits.items():
+            most = None if is_hugepages(name) else level.limits.get(name)
+            if most is not None and limit + own.get(one.name, {}).get(name, 0) > most:
+                what = f"the limit and DRA overhead for container {one.name}"
+                return f"pod level limit for {name} is insufficient to cover {what}"
+    return ""
 
 
 def why_shared(pod: Pod, container: Container) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from alignup.kubernetes.versions import PodReading
 from alignup.node import Node
 from alignup.text.typed import decode
 from claims_cases import class_of, slice_of, template
+from claims_on_nodes import is_told, outcome
 from vectors import vectors
 
 GATE = "DRANodeAllocatableResources"
@@ -163,6 +165,18 @@ def test_pods_request_what_the_scheduler_and_the_kubelet_count() -> None:
     assert compared > 100
 
 
+def test_devices_of_a_pool_that_is_being_updated_count_for_claims_that_have_them() -> None:
+    resources = counting({"cpu": {"mapping": {"deviceMultiplier": "3"}}})[:2]
+    driver = resources[0]["spec"]["driver"]
+    held = {"request": "r", "driver": driver, "pool": "n", "device": "d0"}
+    own = {**template()["spec"], "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}
+    own |= {"metadata": {"name": "own"}, "status": {"allocation": {"devices": {"results": [held]}}}}
+    resources[0]["spec"]["pool"]["resourceSliceCount"] = 2
+    asked = pod(claim={"resourceClaimName": "own"})
+    assert node([*resources, own], cpu="7").try_admit(asked)
+    assert node([*resources, own], cpu="6").try_admit(asked).reason == "OutOfcpu"
+
+
 def test_other_releases_have_no_such_devices() -> None:
     assert gates_of("1.37", {GATE: True}).node_resources
     assert not gates_of("1.37").node_resources
@@ -215,3 +229,34 @@ def test_amounts_are_sums_over_devices(devices: list[dict[str, Any]], taken: dic
     assert {name: amount for name, amount in node_resources(claim, records, users).items() if amount} == {
         name: amount for name, amount in expected.items() if amount
     }
+
+
+def test_resources_of_the_pod_as_a_whole_are_checked_as_by_the_scheduler() -> None:
+    """Recorded of `DynamicResources` of kube-scheduler 1.37.2; `rig/cmd/allocator` asks it."""
+    kinds = Counter[str]()
+    for case in vectors("claims/levels", own=True):
+        refusal, requests = outcome(case)
+        assert is_told(case["expect"], refusal, requests), (case["pod"], refusal, requests)
+        kinds[" ".join(refusal.split()[:3])] += 1
+    assert kinds["pod level limit"] > 20
+    assert kinds["pod level request"] > 100
+    assert kinds[""] > 100
+
+
+@pytest.mark.parametrize(("limit", "fits"), [("5500m", True), ("5499m", False)])
+def test_a_container_and_the_claims_that_it_uses_stay_within_the_limit_of_the_pod(limit: str, fits: bool) -> None:
+    """It may have 2 CPUs, and 3.5 of its claim; what is requested is less."""
+    at = node(counting({"cpu": {"mapping": {"deviceMultiplier": "3"}, "overhead": {"perContainer": "500m"}}}), cpu="20")
+    amounts = {"requests": {"cpu": "5", "memory": "4Gi"}, "limits": {"cpu": limit, "memory": "4Gi"}}
+    resources = {"requests": {"cpu": "100m", "memory": "1Gi"}, "limits": {"cpu": 2, "memory": "1Gi"}}
+    spec = {
+        "resources": amounts,
+        "resourceClaims": [{"name": "c", "resourceClaimTemplateName": "t"}],
+        "containers": [{"name": "main", "resources": {**resources, "claims": [{"name": "c"}]}}],
+    }
+    found = at.try_admit(quiet({"metadata": {"name": "p"}, "spec": spec}))
+    assert bool(found) is fits
+    if found.refusal is not None:
+        assert "pod level limit for cpu is insufficient to cover the limit and DRA overhead for container main" in (
+            found.refusal.detail
+        )

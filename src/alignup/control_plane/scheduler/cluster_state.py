@@ -405,7 +405,7 @@ class WatchedClaims:
 
 _KEY: Final = msgspec.json.Encoder(order="sorted")
 # Kinds of pods of which a member keeps the words of its refusal.
-_MOST_KINDS: Final = 100
+_MOST_KINDS: Final = 250
 Member = ExactMember | AmountsMember
 _Known = Node | NodeAmounts
 
@@ -434,6 +434,8 @@ class View:
         self._layouts: Layouts | None = None
         # By member and by what a pod asks for, why the member refuses it as it is now.
         self._told: dict[str, dict[object, str]] = {}
+        # The same of the profile, with whether it does and the score; of empty nodes by the names that they have here.
+        self._profiled: dict[str, dict[object, tuple[bool, float, str]]] = {}
         # Counts changes: what was judged under the same number still holds.
         self.version = 0
 
@@ -441,6 +443,7 @@ class View:
         """Note that something changed: at a member, if one is named, what it has to give."""
         self.version += 1
         self._told.pop(name, None)
+        self._profiled.pop(name, None)
 
     def put(self, member: Member) -> None:
         """Add a member, or put it in the place of the one of its name."""
@@ -487,16 +490,30 @@ class View:
     def _judged(self, cluster: Cluster, pod: Pod, strategy: str) -> Evaluation:
         judged = cluster.evaluate(pod, strategy)
         if self._profile:
-            told = judge_nodes(cluster, pod, self._profile)
-            judged.admitted[:] &= np.array([one.admitted for one in told], np.bool_)
-            judged.score[:] = [one.score for one in told]
+            told = self._asked(cluster, pod, cluster.names)
+            judged.admitted[:] &= np.array([is_admitted for is_admitted, _, _ in told], np.bool_)
+            judged.score[:] = [score for _, score, _ in told]
         return judged
 
-    def refusals(self, pod: Pod, names: Iterable[str]) -> dict[str, str]:
+    def _asked(self, cluster: Cluster, pod: Pod, names: Sequence[str]) -> list[tuple[bool, float, str]]:
+        """Return what the profile says of some nodes; it takes long, and is asked where something changed."""
+        kind = demand_key(pod)
+        kept = [self._profiled.setdefault(name, {}) for name in names]
+        stale = [name for name, known in zip(names, kept, strict=True) if kind not in known]
+        for one in judge_nodes(cluster, pod, self._profile, *stale) if stale else ():
+            known = self._profiled[one.node]
+            if len(known) >= _MOST_KINDS:
+                known.clear()
+            known[kind] = one.admitted, one.score, one.message
+        return [known[kind] for known in kept]
+
+    def refusals(self, pod: Pod, names: Sequence[str]) -> dict[str, str]:
         """Return which of some members the profile refuses, and why."""
         self._settle()
-        told = judge_nodes(self._cluster, pod, self._profile, *names) if self._profile else ()
-        return {one.node: f"NUMA: {one.message}" for one in told if not one.admitted}
+        told = self._asked(self._cluster, pod, names) if self._profile else []
+        return {
+            name: f"NUMA: {why}" for name, (is_admitted, _, why) in zip(names, told, strict=False) if not is_admitted
+        }
 
     def affinity(self, pod: Pod, name: str, strategy: str) -> int:
         """Return the NUMA nodes where a member would place a pod; 0: anywhere, or nowhere.
@@ -549,7 +566,7 @@ class View:
         nodes = [one.node for one in members if isinstance(one, ExactMember)]
         rows = dict(zip(self._cluster.names, self._cluster.rows, strict=True)) | self._rows
         self._cluster = Cluster([one.name for one in members], [rows[one.name] for one in members], nodes)
-        self._rows = {}
+        self._rows, self._profiled = {}, {}
         self._layouts = None
         self._index = {one.name: number for number, one in enumerate(members)}
         kinds: dict[int | bytes, tuple[int, _Known]] = {}

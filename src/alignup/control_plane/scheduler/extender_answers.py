@@ -242,8 +242,9 @@ class Answers:
         # a scheduler asks for every pod again within minutes; one that it does not ask for is gone
         for uid in [uid for uid, (_, since) in self.waiting.items() if since < now - _ASKED_WITHIN]:
             del self.waiting[uid]
-        # copies share their requests: what lets one in lets in the others
-        kinds = {id(pod.pod.all_containers): pod for pod, _ in self.waiting.values()}
+        # copies share their requests: what lets one in lets in the others, unless annotations name other policies
+        waiting = [pod for pod, _ in self.waiting.values()]
+        kinds = {(id(one.pod.all_containers), *one.pod.annotations.items()): one for one in waiting}
         for pod in list(kinds.values())[:_MOST_KINDS]:
             try:
                 admitted = self.state.view.judge(pod.pod, self.state.strategy).admitted[numbers]

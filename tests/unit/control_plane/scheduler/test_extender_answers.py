@@ -14,6 +14,7 @@ from alignup.cluster.koordinator import judge_nodes
 from alignup.cluster.ranking import short_cause
 from alignup.control_plane.api_server.objects import PodReader, WatchedPod, decode_budget, decode_pod
 from alignup.control_plane.publishers.fleet import FleetNode
+from alignup.control_plane.scheduler import cluster_state
 from alignup.control_plane.scheduler.cluster_state import ClusterState, View
 from alignup.control_plane.scheduler.extender_answers import FAR, UNCERTAIN, UNKNOWN, Answers
 from alignup.errors import InputError
@@ -409,3 +410,55 @@ def test_a_pod_that_only_a_profile_refuses_is_woken_when_it_may_come(profiled) -
     assert profiled.woken(1) == ""
     state.pod_gone("uid-across", 2)
     assert profiled.woken(2) == "pair-0"
+
+
+def test_copies_that_name_other_policies_do_not_keep_each_other_from_being_woken(profiled) -> None:
+    """Their containers are equal: what does not let one in may let in the other."""
+    state = profiled.state
+    state.node_seen("pair-1", {"node.koordinator.sh/numa-topology-policy": "SingleNUMANode"})
+    for name, cpus in (("a", 3), ("b", 4)):
+        state.pod_seen(watched(name, "pair-1", cpu=cpus), 0)
+    waits, barred = alone("r", "Required"), watched("s", cpu=1)
+    other = {SPEC: json.dumps({"numaTopologyPolicy": "Restricted"})}
+    barred = replace(barred, pod=barred.pod.renamed(annotations=other))
+    assert barred.pod.all_containers is waits.pod.all_containers
+    for pod in (waits, barred):
+        assert profiled.filter(pod, ["pair-1"], 0).passed == []
+    state.changed.clear()
+    state.pod_gone("uid-b", 1)
+    assert profiled.woken(1) == "pair-1"
+
+
+def test_a_profile_is_asked_anew_of_nodes_that_changed_and_of_no_others(profiled, monkeypatch) -> None:
+    """What is kept of its answers is what it would say now, whatever came, went or was reported."""
+    random, state, there = Random(5), profiled.state, ["uid-across"]
+    pair, asked = ["pair-0", "pair-1"], list[str]()
+
+    def judge(cluster, pod, profile, *names):
+        asked.extend(names)
+        return judge_nodes(cluster, pod, profile, *names)
+
+    monkeypatch.setattr(cluster_state, "judge_nodes", judge)
+    kinds = [alone("p", "Preferred"), alone("r", "Required"), watched("s", cpu=1), watched("t", cpu=3)]
+    changed, known = set(pair), set[tuple[str, str]]()
+    for step in range(200):
+        pod = random.choice(kinds)
+        asked.clear()
+        judged = state.view.judge(pod.pod, state.strategy)
+        known = {(kind, name) for kind, name in known if name not in changed}
+        assert sorted(one for one in asked if one in pair) == [one for one in pair if (pod.pod.name, one) not in known]
+        known |= {(pod.pod.name, name) for name in pair}
+        cluster = Cluster.from_nodes({name: state.members[name].node for name in pair})
+        told = judge_nodes(cluster, pod.pod, "document")
+        assert [one.score for one in told] == judged.score.tolist()
+        assert not any(there & ~one.admitted for there, one in zip(judged.admitted, told, strict=True))
+        changed, name = set(), random.choice(pair)
+        if random.random() < 0.4:
+            changed = {name}
+            if there and random.random() < 0.5:
+                uid = there.pop(random.randrange(len(there)))
+                changed = {state.pods[uid].node}
+                state.pod_gone(uid, 0)
+            else:
+                there.append(f"uid-{step}")
+                state.pod_seen(watched(f"{step}", name, cpu=random.choice((1, 2, 5))), 0)

@@ -1,0 +1,162 @@
+"""Random pods whose claims have their devices and count as resources of the node (KEP-5517)."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from alignup import read_pod
+from alignup.errors import AllocationError
+from alignup.kubernetes.node_fit import requests_of
+from alignup.node import Node
+from alignup.topology_manager.hints import TopologyHint
+
+if TYPE_CHECKING:
+    from random import Random
+
+NODE, DRIVER, KEY = "node-a", "dra.cpu", "dra.cpu/cores"
+RESOURCES = ("cpu", "memory", "hugepages-2Mi")
+# What a pod requests and is limited to, and what a container requests of that.
+LAVISH = {"cpu": ("12", "12500m", "100m"), "memory": ("12Gi", "12800Mi", "64Mi")}
+CAPACITY = ("3", "1", "1500m")
+
+
+def amount(random: Random, name: str, most: int = 4) -> str:
+    """Return an amount of a resource, often one that others add up to."""
+    if name == "cpu":
+        return random.choice((f"{random.randint(1, most)}", f"{random.randint(1, 2 * most) * 500}m", f"{most}001m"))
+    if name == "memory":
+        return random.choice((f"{random.randint(1, most)}Gi", f"{random.randint(1, most) * 512}Mi"))
+    return f"{random.randint(1, most) * 2}Mi"
+
+
+def drawn_pod(random: Random) -> dict[str, Any]:
+    """Return a question: `pod`, `node`, `slices`, `claims`, as objects of the API."""
+    devices = [_device(random, f"d{number}") for number in range(random.randint(1, 5))]
+    claims, names = [], random.sample(range(9), random.randint(1, 3))
+    for number in names:
+        mine, devices = devices[: random.randint(1, 2)], devices[2:]
+        results = []
+        for one in mine:
+            result: dict[str, Any] = {"request": "r", "driver": DRIVER, "pool": NODE, "device": one["name"]}
+            if "capacity" in one and random.random() < 0.9:
+                result["consumedCapacity"] = {KEY: random.choice(CAPACITY)} if random.random() < 0.9 else {}
+            results.append(result)
+        requests = [{"name": "r", "exactly": {"deviceClassName": DRIVER}}]
+        metadata = {"name": f"c{number}", "namespace": "default", "uid": f"u{number}"}
+        status = {"allocation": {"devices": {"results": results}}}
+        claims.append({"metadata": metadata, "spec": {"devices": {"requests": requests}}, "status": status, "of": mine})
+    offered = [one for claim in claims for one in claim.pop("of")] + devices
+    pool = {"name": NODE, "generation": 1, "resourceSliceCount": 1}
+    part = {
+        "metadata": {"name": "slice"},
+        "spec": {"driver": DRIVER, "nodeName": NODE, "pool": pool, "devices": offered},
+    }
+    named = [{"name": f"a{number}", "resourceClaimName": f"c{number}"} for number in names]
+    if random.random() < 0.1:
+        named.append({"name": "again", "resourceClaimName": f"c{names[0]}"})
+    return {"pod": _pod(random, named), "node": {"metadata": {"name": NODE}}, "slices": [part], "claims": claims}
+
+
+def _device(random: Random, name: str) -> dict[str, Any]:
+    one: dict[str, Any] = {"name": name}
+    counted: dict[str, Any] = {}
+    for resource in random.sample(RESOURCES, random.choice((0, 1, 1, 2))):
+        how: dict[str, Any] = {}
+        if random.random() < 0.6:
+            if resource == "cpu" and random.random() < 0.5:
+                how["mapping"] = {"capacityKey": KEY}
+                if random.random() < 0.5:
+                    how["mapping"]["capacityMultiplier"] = random.choice(("2", "500m", "1"))
+                one |= {"capacity": {KEY: {"value": "64"}}, "allowMultipleAllocations": True}
+            else:
+                how["mapping"] = {"deviceMultiplier": amount(random, resource, 2)}
+        if random.random() < 0.6 or not how:
+            keys = random.sample(("perPod", "perContainer"), random.randint(1, 2))
+            how["overhead"] = {key: amount(random, resource, 1) for key in keys}
+        counted[resource] = how
+    return one | ({"nodeAllocatableResources": counted} if counted else {})
+
+
+def _pod(random: Random, claims: list[dict[str, Any]]) -> dict[str, Any]:
+    # where little is requested and the pod requests much, limits are what claims can be too much for
+    is_lavish = random.random() < 0.5
+    containers = [_container(random, f"m{number}", claims, is_lavish) for number in range(random.randint(1, 3))]
+    inits = [_container(random, f"i{number}", claims, is_lavish) for number in range(random.choice((0, 0, 1, 2)))]
+    for one in inits:
+        if random.random() < 0.4:
+            one["restartPolicy"] = "Always"
+    spec: dict[str, Any] = {"containers": containers, "resourceClaims": claims}
+    spec |= {"initContainers": inits} if inits else {}
+    if random.random() < 0.85:
+        whole: dict[str, dict[str, str]] = {"requests": {}, "limits": {}}
+        for name in RESOURCES:
+            if random.random() < 0.7:
+                least, most = amount(random, name, 4), amount(random, name, 12)
+                if is_lavish and name in LAVISH:
+                    least, most, _ = LAVISH[name]
+                if name.startswith("hugepages"):
+                    least = most
+                for kind, value in (("requests", least), ("limits", most)):
+                    if random.random() < 0.7 or name.startswith("hugepages"):
+                        whole[kind][name] = value
+        spec["resources"] = {kind: amounts for kind, amounts in whole.items() if amounts}
+    return {"metadata": {"name": "p", "namespace": "default", "uid": "p"}, "spec": spec}
+
+
+def _container(random: Random, name: str, claims: list[dict[str, Any]], is_lavish: bool) -> dict[str, Any]:
+    requests, limits = {}, {}
+    for resource in RESOURCES:
+        value = amount(random, resource)
+        share = 0.25 if resource.startswith("hugepages") else 0.7
+        if is_lavish and resource in LAVISH:
+            requests[resource], limits[resource] = LAVISH[resource][2], amount(random, resource, 12)
+        elif random.random() < share:
+            requests[resource] = value
+            if resource.startswith("hugepages") or random.random() < 0.5:
+                limits[resource] = value
+        elif random.random() < share / 2 and not resource.startswith("hugepages"):
+            limits[resource] = value
+    used = [one["name"] for one in claims if random.random() < 0.6]
+    resources: dict[str, Any] = {"requests": requests, "limits": limits}
+    resources["claims"] = [{"name": one} for one in used]
+    return {"name": name, "image": "none", "resources": {key: value for key, value in resources.items() if value}}
+
+
+def outcome(question: dict[str, Any]) -> tuple[str, dict[str, int]]:
+    """Return why the scheduler refuses a pod on its node, or what it counts of the pod there.
+
+    Raises:
+        InputError: the API server would refuse the pod.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pod = read_pod(question["pod"])
+    kinds = (("ResourceSlice", "slices"), ("ResourceClaim", "claims"))
+    group = {"apiVersion": "resource.k8s.io/v1"}
+    node = Node.from_dict(
+        {
+            "machine": "xeon-2s",
+            "kubeletVersion": "1.37",
+            "kubelet": {"topologyManagerPolicy": "none", "featureGates": {"DRANodeAllocatableResources": True}},
+            "devices": {},
+            "resources": [{**group, "kind": kind, **one} for kind, key in kinds for one in question[key]],
+            "nodeObject": {"kind": "Node", **question["node"]},
+        }
+    )
+    pod = node.read(pod)
+    assert node.claims is not None
+    try:
+        node.claims.allocate(pod, pod.all_containers[0], TopologyHint(None, preferred=True))
+    except AllocationError as error:
+        return str(error), {}
+    return "", requests_of(node.claims.counted(pod))
+
+
+def is_told(answer: dict[str, Any], refusal: str, requests: dict[str, int]) -> bool:
+    """Return whether an outcome is the scheduler's: one of its refusals, or what it counts."""
+    if answer["refusals"]:
+        # errors name the claim in several ways
+        words = refusal.split(": ", 1)[-1]
+        return bool(refusal) and any(one.endswith(words) for one in answer["refusals"])
+    return not refusal and requests == {name: amount for name, amount in answer["requests"].items() if amount}

@@ -1,0 +1,1 @@
+// Without a file like this one, Go refuses functions without bodies; see counted.go.
