@@ -11,8 +11,7 @@ import json
 import os
 import random
 import sys
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -21,6 +20,9 @@ from alignup.node.faults import known_faults
 from kubelet_answers import check_case
 from rig.managers import PROGRAMS, answers, compacted, why_not
 from rig.scenarios import scenario
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 COUNT = int(os.environ.get("ALIGNUP_FRESH", "300"))
 SEED = int(os.environ.get("ALIGNUP_SEED") or random.SystemRandom().randrange(10**6, 10**9))

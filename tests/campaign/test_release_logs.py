@@ -9,20 +9,28 @@ import json
 import os
 import random
 import sys
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from alignup.cli.explain_log import explain_logged
 from alignup.errors import InputError
-from alignup.kubelet.log import LoggedHint, log_line, read_log
+from alignup.kubelet.log import KubeletLog, log_line, read_log
 from rig.managers import PROGRAMS, answers, why_not
 from rig.scenarios import scenario
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from alignup.explanations.explanation import Explanation
+    from alignup.kubelet.log import Decision, LoggedHint
 
 COUNT = int(os.environ.get("ALIGNUP_FRESH", "300"))
 SEED = int(os.environ.get("ALIGNUP_SEED") or random.SystemRandom().randrange(10**6, 10**9))
 BY_MERGE = "TopologyAffinityError"
+DENIED = "Pod admission denied"
+"""What kubelets from 1.31 on write of each refused pod."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(why_not()), reason=why_not() or "they can be asked")]
 
@@ -31,12 +39,16 @@ def offered(told: dict[str, Any], container: str | None) -> list[dict[str, list[
     """Return what each provider offered for a container or the pod, as the program has it, in an order of its own."""
     hints = told["podHints"] if container is None else told["containers"][container]["hints"]
     return [
-        {name: some and [(_mask(one["numa"]), one["preferred"]) for one in some] for name, some in (given or {}).items()}
-        for given in hints.values()
+        {
+            name: some and [(mask_of(one["numa"]), one["preferred"]) for one in some]
+            for name, some in (by_name or {}).items()
+        }
+        for by_name in hints.values()
     ]
 
 
-def _mask(nodes: list[int] | None) -> int | None:
+def mask_of(nodes: list[int] | None) -> int | None:
+    """Return a hint's NUMA nodes as a mask."""
     return None if nodes is None else sum(1 << node for node in nodes)
 
 
@@ -47,48 +59,42 @@ def in_order(hints: list[dict[str, list[LoggedHint] | None]]) -> list[str]:
     )
 
 
-def differences(case: dict[str, Any], answer: dict[str, Any], *, denied: bool) -> tuple[int, int, list[str]]:
-    """Return how many pods were refused, how many merges were replayed, and what the log says otherwise.
-
-    Args:
-        case: the scenario.
-        answer: the program's.
-        denied: whether the log has the line with which kubelets from 1.31 on tell that a pod was refused, and why.
-    """
-    lines = "".join(step.get("log", "") for step in answer["expect"]).encode().splitlines(keepends=True)
-    if not denied:
-        lines = [line for line in lines if log_line(line.decode())[1] != "Pod admission denied"]
-    said = {
+def refusals(case: dict[str, Any], answer: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the answers to pods that were refused, by the pods' names."""
+    return {
         f"default/{asked['admit']['metadata']['name']}": told
         for asked, told in zip(case["steps"], answer["expect"], strict=True)
-        if "admit" in asked and not told["admitted"] and (denied or told["reason"] == BY_MERGE)
+        if "admit" in asked and not told["admitted"]
     }
+
+
+def read(answer: dict[str, Any], *, denied: bool) -> KubeletLog:
+    """Return what a scenario's log says, with or without the line that tells why a pod was refused."""
+    lines = "".join(step.get("log", "") for step in answer["expect"]).encode().splitlines(keepends=True)
     try:
-        log = read_log(lines, "LOG")
-    except InputError:  # nothing was asked of the topology manager
-        return len(said), 0, [f"{case['name']}: no line is a kubelet's"] if said else []
-    wrong, merges = [], 0
-    if {*log.refusals} != {*said}:
-        wrong.append(f"refused: {sorted(log.refusals)}, the kubelet: {sorted(said)}")
-    for pod, told in said.items():
-        if pod not in log.refusals:
-            continue
-        found = explain_logged(log, log.refusals[pod])
-        message = told["message"] if denied else ""
-        if (found.reason, found.log["message"]) != (told["reason"], message):
-            wrong.append(f"{pod}: {found.reason}: {found.log['message']}, the kubelet: {told['reason']}: {message}")
-        if found.cause_kind == "unknown":
-            wrong.append(f"{pod}: no cause of {told['reason']}: {told['message']}")
-        if found.policy != case["kubelet"]["topologyManagerPolicy"]:
-            wrong.append(f"{pod}: policy {found.policy}")
-        for one in log.refusals[pod].decisions:
-            if in_order(one.hints) != in_order(offered(told, one.container)):
-                wrong.append(f"{pod}: hints {one.hints}, the kubelet: {offered(told, one.container)}")
-        closest = case["kubelet"].get("topologyManagerPolicyOptions", {}).get("prefer-closest-numa-nodes") == "true"
-        merges += found.log["agrees"] is True
-        if found.log["agrees"] is not (None if closest or not found.steps else True):
-            wrong.append(f"{pod}: merged {found.log['merged']}, the kubelet: {found.log['best']}")
-    return len(said), merges, [f"{case['name']}: {one}" for one in wrong]
+        return read_log((one for one in lines if denied or log_line(one.decode())[1] != DENIED), "LOG")
+    except InputError:  # the topology manager was asked nothing
+        return KubeletLog()
+
+
+def differences(
+    case: dict[str, Any], told: dict[str, Any], found: Explanation, decisions: tuple[Decision, ...]
+) -> Iterator[str]:
+    """Yield what an explanation of a refused pod says otherwise than the program."""
+    kubelet = case["kubelet"]
+    if found.reason != told["reason"] or found.log["message"] not in {told["message"], ""}:
+        yield f"{found.reason}: {found.log['message']}, the kubelet: {told['reason']}: {told['message']}"
+    if found.cause_kind == "unknown":
+        yield f"no cause of {told['reason']}: {told['message']}"
+    if found.policy != kubelet["topologyManagerPolicy"]:
+        yield f"policy {found.policy}"
+    for one in decisions:
+        hints = offered(told, one.container)
+        if in_order(one.hints) != in_order(hints):
+            yield f"hints {one.hints}, the kubelet: {hints}"
+    closest = kubelet.get("topologyManagerPolicyOptions", {}).get("prefer-closest-numa-nodes") == "true"
+    if found.log["agrees"] is not (None if closest or not found.steps else True):
+        yield f"merged {found.log['merged']}, the kubelet: {found.log['best']}"
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
@@ -97,19 +103,24 @@ def test_the_log_tells_what_the_managers_decided(program: Path, form: str, tmp_p
     release = program.parent.name
     cases = [scenario(seed) for seed in range(SEED, SEED + COUNT)]
     refused, merges, silent, wrong = 0, 0, 0, list[str]()
-    for case, answer in zip(
-        cases, answers(program, cases, tmp_path, 5, ["-v=4", f"-logging-format={form}"]), strict=True
-    ):
+    options = ["-v=4", f"-logging-format={form}"]
+    for case, answer in zip(cases, answers(program, cases, tmp_path, 5, options), strict=True):
         if "expect" not in answer:
             silent += 1
             continue
-        # without the line in every release, as of logs that were cut
+        # without that line in every release, as of logs that were cut
         for denied in [True, False] if int(release.split(".")[1]) > 30 else [False]:
-            more, merged, otherwise = differences(case, answer, denied=denied)
-            refused, merges, wrong = refused + more, merges + merged, wrong + otherwise
+            said, log = refusals(case, answer), read(answer, denied=denied)
+            said = {pod: told for pod, told in said.items() if denied or told["reason"] == BY_MERGE}
+            if {*log.refusals} != {*said}:
+                wrong.append(f"{case['name']}: refused {sorted(log.refusals)}, by the kubelet {sorted(said)}")
+            for pod in log.refusals.keys() & said.keys():
+                found, decisions = explain_logged(log, log.refusals[pod]), log.refusals[pod].decisions
+                refused, merges = refused + 1, merges + (found.log["agrees"] is True)
+                wrong += [f"{case['name']}, {pod}: {one}" for one in differences(case, said[pod], found, decisions)]
     sys.stdout.write(
         f"kubelet {release}, {form}, seed {SEED}: {refused} refusals read from logs, {merges} merges replayed, "
-        f"{len(wrong)} differ, {silent} scenarios without an answer\n"
+        f"{len(wrong)} differ, {silent} scenarios that it does not start with or answer\n"
     )
     assert refused
     assert not wrong, "\n".join(wrong[:10])

@@ -150,11 +150,7 @@ def test_combinations_that_take_more_than_a_minute_are_told(nodes_with_gpus: int
     ]
     scenario = {
         "machine": {"numaNodes": numa},
-        "kubelet": {
-            "topologyManagerPolicy": "restricted",
-            "cpuManagerPolicy": "static",
-            "reservedSystemCPUs": "0",
-        },
+        "kubelet": {"topologyManagerPolicy": "restricted", "cpuManagerPolicy": "static", "reservedSystemCPUs": "0"},
         "devices": {
             "e.com/nic": [{"id": f"nic{place}", "numa": [place % 8]} for place in range(16)],
             "e.com/tpu": [{"id": f"tpu{place}", "numa": [place % 8]} for place in range(32)],
