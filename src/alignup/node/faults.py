@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 # A walk over all sets of more NUMA nodes takes minutes, and twice as long with each more.
 MOST_WALKED: Final = 20
-# A kubelet merges some four million combinations of hints a second: of more it takes over a minute.
-MOST_MERGED: Final = 250_000_000
+# A kubelet merges two to four and a half million combinations of hints a second: with more it can take over a minute.
+MOST_MERGED: Final = 130_000_000
 
 
 class Fault(Record):

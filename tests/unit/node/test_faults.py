@@ -132,13 +132,13 @@ def test_hints_that_combine_in_too_many_ways_are_told(
 @pytest.mark.parametrize(
     ("nodes_with_gpus", "containers", "told"),
     [
-        (5, 1, "5.1e+08"),  # two minutes, at four million a second
-        (3, 1, None),  # half a minute
-        (3, 3, "3.5e+08"),  # half a minute for each container
+        (5, 1, "5.1e+08"),
+        (3, 1, None),
+        (3, 3, "3.5e+08"),  # the same for each container
     ],
 )
 def test_combinations_that_take_more_than_a_minute_are_told(nodes_with_gpus: int, containers: int, told) -> None:
-    """Of kubelet 1.32.13's answers to random pods none with 2.5e8 combinations or more took less than a minute."""
+    """A kubelet 1.32.13 answered a pod with 1.6e8 combinations in 35 s; a kubelet 1.33.13 took 63 s for 1.4e8."""
     numa = [
         {
             "id": node,
