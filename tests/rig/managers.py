@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import queue
+import shutil
 import subprocess
 import threading
 from contextlib import suppress
@@ -13,14 +15,23 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+PROGRAMS = sorted(Path(os.environ.get("ALIGNUP_MANAGERS") or "/nowhere").glob("1.*/managers"))
+"""The programs of releases in the folder that ALIGNUP_MANAGERS names."""
 PLUGINS = Path("/var/lib/kubelet")
 """Where the program writes, whatever it is told: each gets a folder of its own there."""
 START = 60
 """Seconds in which the program must have started, on a busy machine."""
 
 
+def why_not() -> str:
+    """Return why no managers can be asked here; empty: they can."""
+    if not PROGRAMS:
+        return "ALIGNUP_MANAGERS names no folder with managers of a release"
+    return "" if os.geteuid() == 0 and shutil.which("unshare") else "managers are run by root, by unshare"
+
+
 def answers(
-    program: Path, cases: Iterable[dict[str, Any]], private: Path, patience: float = 2
+    program: Path, cases: Iterable[dict[str, Any]], private: Path, patience: float = 2, options: Iterable[str] = ()
 ) -> Iterator[dict[str, Any]]:
     """Yield what the program answers to each scenario; where it does not in time, or dies, the key is `unanswered`.
 
@@ -29,6 +40,7 @@ def answers(
         cases: scenarios.
         private: a folder for what it writes.
         patience: seconds for a scenario.
+        options: of the program.
     """
     private.mkdir(parents=True, exist_ok=True)
     PLUGINS.mkdir(parents=True, exist_ok=True)
@@ -37,7 +49,7 @@ def answers(
         for case in cases:
             starts = process is None
             if process is None:
-                process, lines = _started(program, private)
+                process, lines = _started(program, private, *options)
             assert process.stdin is not None
             try:
                 process.stdin.write(json.dumps(case).encode() + b"\n")
@@ -62,8 +74,8 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _started(program: Path, private: Path) -> tuple[subprocess.Popen[bytes], queue.Queue[bytes]]:
-    shell = f"mount --bind {private} {PLUGINS} && exec {program}"
+def _started(program: Path, private: Path, *options: str) -> tuple[subprocess.Popen[bytes], queue.Queue[bytes]]:
+    shell = f"mount --bind {private} {PLUGINS} && exec {' '.join([str(program), *options])}"
     process = subprocess.Popen(  # noqa: S603  # ours
         ["unshare", "--mount", "sh", "-c", shell],  # noqa: S607  # on PATH
         stdin=subprocess.PIPE,

@@ -127,3 +127,41 @@ def test_hints_that_combine_in_too_many_ways_are_told(
     found = [f"{fault.does}: {fault.text}" for fault in known_faults(node, node.read(pod))]
     assert found == (["does not answer: it merges all 4.2e+09 combinations of hints"] if is_told else [])
     assert not node.pods
+
+
+@pytest.mark.parametrize(
+    ("nodes_with_gpus", "containers", "told"),
+    [
+        (5, 1, "5.1e+08"),
+        (3, 1, None),
+        (3, 3, "3.5e+08"),  # the same for each container
+    ],
+)
+def test_combinations_that_take_more_than_a_minute_are_told(nodes_with_gpus: int, containers: int, told) -> None:
+    """A kubelet 1.32.13 answered a pod with 1.6e8 combinations in 35 s; a kubelet 1.33.13 took 63 s for 1.4e8."""
+    numa = [
+        {
+            "id": node,
+            "memory": 8 << 30,
+            "distances": [10] * 8,
+            "cores": [{"cpus": [*range(8 * node, 8 * node + 8)], "socket": 0}],
+        }
+        for node in range(8)
+    ]
+    scenario = {
+        "machine": {"numaNodes": numa},
+        "kubelet": {"topologyManagerPolicy": "restricted", "cpuManagerPolicy": "static", "reservedSystemCPUs": "0"},
+        "devices": {
+            "e.com/nic": [{"id": f"nic{place}", "numa": [place % 8]} for place in range(16)],
+            "e.com/tpu": [{"id": f"tpu{place}", "numa": [place % 8]} for place in range(32)],
+            "e.com/gpu": [{"id": f"gpu{place}", "numa": [place % nodes_with_gpus]} for place in range(20)],
+        },
+    }
+    node = Node.from_dict(scenario, kubelet_version="1.36")
+    limits = {"cpu": "1", "memory": "1Gi", "e.com/nic": "1", "e.com/tpu": "1", "e.com/gpu": "1"}
+    pod = {
+        "metadata": {"name": "p"},
+        "spec": {"containers": [{"name": f"c{one}", "resources": {"limits": limits}} for one in range(containers)]},
+    }
+    found = [f"{fault.does}: {fault.text}" for fault in known_faults(node, node.read(pod))]
+    assert found == ([f"does not answer: it merges all {told} combinations of hints"] if told else [])

@@ -67,8 +67,8 @@ class MemoryProvider(MemoryHolders):
     even if the container was refused later on.
 
     One difference from kubelets since 1.32 is deliberate: a release returns every byte to the node it came from. Those
-    kubelets return it to the lowest nodes of the mask; once a container sat alone on a node of a group, that can free
-    another container's memory there, and lose as much elsewhere. Older kubelets are followed in this, too.
+    kubelets return it to the lowest nodes of the mask, which another container of the group may hold: a later one can
+    be given such a node alone, and memory be lost elsewhere. Older kubelets are followed in this, too.
 
     Args:
         machine: the machine whose memory is given away.

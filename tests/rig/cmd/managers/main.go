@@ -1,10 +1,11 @@
 // Command managers asks the managers of a kubelet's release what they decide: the topology manager, and the CPU, memory and
 // device managers with their static policies.
 //
-//	managers < SCENARIOS > ANSWERS
+//	managers [-v=LEVEL [-logging-format=json]] < SCENARIOS > ANSWERS
 //
 // A line of SCENARIOS is a scenario as docs/scenarios.md describes it, with all steps that it has: admit, remove, start. Its
 // answer is the same object with "expect", an answer a step, or with "configError", with which a kubelet would not start.
+// With -v the "log" of an answer is what the managers have logged since the one before, in klog's text or as JSON.
 // It writes into the folder in which kubelets keep device plugins, and empties it: run it as root in a mount namespace of its own.
 //
 // One source serves all releases: what they pass each other differs, so functions are called by reflection, with those of the
@@ -13,14 +14,18 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
 	"reflect"
 	"slices"
+	"strconv"
+	"sync"
 
 	"github.com/go-logr/logr"
 	"google.golang.org/grpc"
@@ -29,6 +34,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/component-base/featuregate"
+	logs "k8s.io/component-base/logs/api/v1"
+	jsonlogs "k8s.io/component-base/logs/json"
 	"k8s.io/klog/v2"
 	plugins "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	"k8s.io/kubernetes/pkg/kubelet/cm/containermap"
@@ -110,6 +117,7 @@ type answer struct {
 	PodCPUs    string          `json:"podCpus,omitempty"`
 	PodMemory  []block         `json:"podMemory,omitempty"`
 	SharedCPUs string          `json:"sharedCpus"`
+	Log        string          `json:"log,omitempty"`
 }
 
 // --- calls that a release may write in its own way
@@ -516,6 +524,8 @@ func (n *node) admit(pod *core.Pod) (a answer) {
 	if result.Admit {
 		a.PodCPUs, a.PodMemory = n.heldByPod(string(pod.UID))
 	} else {
+		// as every kubelet from 1.31 on does
+		klog.InfoS("Pod admission denied", "podUID", pod.UID, "pod", klog.KObj(pod), "reason", a.Reason, "message", a.Message)
 		n.remove(pod)
 	}
 	return a
@@ -661,15 +671,63 @@ func run(s *scenario) ([]answer, error) {
 		if n.cpus != nil {
 			a.SharedCPUs = n.cpus.state.(cpustate.State).GetDefaultCPUSet().String()
 		}
+		a.Log = log.taken()
 		answers = append(answers, a)
 	}
 	return answers, nil
 }
 
+// --- what the managers log
+
+// logged is what has been logged. Managers log from goroutines of their own, too.
+type logged struct {
+	mutex sync.Mutex
+	bytes.Buffer
+}
+
+var log logged
+
+func (l *logged) Write(some []byte) (int, error) {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	return l.Buffer.Write(some)
+}
+
+func (l *logged) Sync() error { return nil }
+
+func (l *logged) taken() string {
+	klog.Flush()
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	defer l.Reset()
+	return l.String()
+}
+
+// startLogging starts what -v asks for; without it nothing is logged.
+func startLogging() {
+	flags := flag.NewFlagSet("managers", flag.ExitOnError)
+	klog.InitFlags(flags)
+	format := flags.String("logging-format", "text", "text or json")
+	_ = flags.Parse(os.Args[1:]) // it exits
+	wanted := flags.Lookup("v").Value.String()
+	// klog writes an error to the files of lower severities as well, which are one here
+	_ = errors.Join(flags.Set("logtostderr", "false"), flags.Set("one_output", "true"))
+	if wanted == "0" {
+		klog.SetOutput(io.Discard)
+		klog.SetLogger(logr.Discard())
+		return
+	}
+	klog.SetOutput(&log)
+	if *format == "json" {
+		level, _ := strconv.Atoi(wanted)
+		logger, _ := jsonlogs.NewJSONLogger(logs.VerbosityLevel(level), &log, nil, nil)
+		klog.SetLoggerWithOptions(logger, klog.ContextualLogger(true))
+	}
+	atHand = []any{klog.Background(), klog.NewContext(context.Background(), klog.Background())}
+}
+
 func main() {
-	klog.LogToStderr(false)
-	klog.SetOutput(io.Discard)
-	klog.SetLogger(logr.Discard())
+	startLogging()
 	options := map[string]bool{"CPUManagerPolicyAlphaOptions": true, "CPUManagerPolicyBetaOptions": true}
 	if err := feature.DefaultMutableFeatureGate.SetFromMap(options); err != nil {
 		panic(err)
