@@ -259,7 +259,8 @@ def _described(wire: _Object, place: str) -> Topology:
     if not wire.metadata.name or not 1 <= len(zones) <= NUMA_NODE_LIMIT:
         what = "1 to 64 zones of type Node" if wire.metadata.name else "a name"
         raise InputError.at(place, what, len(zones) if wire.metadata.name else wire.metadata.name)
-    legacy, attributes = (wire.topology_policies or [None])[0], map(attrgetter("name", "value"), wire.attributes or ())
+    legacy = wire.topology_policies[0] if wire.topology_policies else None
+    attributes = map(attrgetter("name", "value"), wire.attributes or ())
     policy, scope = _policy(wire.metadata.name, legacy, attributes)
     columns, distances = columns_of(zones, place), distances_of(zones, place)
     return Topology(wire.metadata.name, NodeAmounts(len(zones), policy, scope, columns, distances))
