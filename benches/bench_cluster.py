@@ -15,6 +15,7 @@ from itertools import product
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 
 from alignup import Cluster, Node, Pod
@@ -200,21 +201,23 @@ def topology(number: int) -> dict[str, Any]:
     }
 
 
+@pytest.mark.parametrize(("kind", "limit"), [("text", 15), ("plain", 25)])
 @pytest.mark.benchmark(group="cluster: what changes")
-def test_update_of_an_object(benchmark, promise):
-    """What one node publishes anew, in a cluster of 10,000: under 25 us, most of it reading the object."""
+def test_update_of_an_object(benchmark, promise, kind, limit):
+    """What one node publishes anew, in a cluster of 10,000: 15 us of text, 25 us of plain objects, mostly reading."""
     names = [topology(number) for number in range(100)]
     cluster = read_node_resource_topologies(
         [{**names[number % 100], "metadata": {"name": f"worker-{number}"}} for number in range(NODES)]
     )
+    anew = names[5] if kind == "plain" else msgspec.Raw(json.dumps(names[5]).encode())
 
     def update() -> None:
-        cluster.update("worker-77", read_amounts(names[5], "worker-77"))
+        cluster.update("worker-77", read_amounts(anew, "worker-77"))
 
     update()
     assert cluster.free("memory")[77, 0] == (32 << 30) - (5 << 12)
     benchmark(update)
-    promise(25)
+    promise(limit)
 
 
 READ = """
@@ -235,7 +238,7 @@ print(len(cluster), time.perf_counter() - start, (most_kilobytes() - before) / 1
 @pytest.mark.slow
 @pytest.mark.benchmark(group="cluster: reading")
 def test_reading_objects(benchmark, tmp_path):
-    """10,000 NodeResourceTopology objects, each of its own amounts: 1.2 s and 200 MB."""
+    """10,000 NodeResourceTopology objects, each of its own amounts: 0.4 s and 200 MB."""
     path = tmp_path / "topologies.json"
     items = [topology(number) for number in range(NODES)]
     path.write_text(json.dumps({"kind": "List", "items": items}), encoding="utf-8")
@@ -254,7 +257,7 @@ def test_reading_objects(benchmark, tmp_path):
     benchmark.extra_info["megabytes"] = round(min(megabytes for _, _, megabytes in runs))
     benchmark.pedantic(read, rounds=1)
     if not benchmark.disabled:
-        assert benchmark.extra_info["seconds"] < 1.2 * FACTOR
+        assert benchmark.extra_info["seconds"] < 0.4 * FACTOR
         assert benchmark.extra_info["megabytes"] < 200 * 1.5
 
 

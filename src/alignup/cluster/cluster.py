@@ -110,18 +110,19 @@ def row_of_amounts(amounts: NodeAmounts, profile: VersionProfile = _NEWEST_PROFI
         profile: what the kubelet's release does where releases differ.
     """
     cpu = memory = None
-    if "cpu" in amounts.resources:
-        capacity, allocatable, available = amounts.resources["cpu"]
-        cpu = CpuLedger.from_counts(_counted_cpus(capacity, allocatable), list(available))
-    if pinned := amounts.memory:
-        there = tuple((kind, known[1]) for kind, known in sorted(pinned.items()))
-        memory = MemoryLedger.from_counts(
-            _counted_memory(there, profile.memory_groups_checked), {kind: known[2] for kind, known in pinned.items()}
-        )
-    devices = {
-        name: DeviceLedger.from_counts(_counted_devices(totals, profile.device_hints_over_all_nodes), list(available))
-        for name, (_, totals, available) in amounts.devices.items()
-    }
+    devices, pinned, free = {}, [], {}
+    for name, (capacity, allocatable, available) in amounts.resources.items():
+        if name == "cpu":
+            cpu = CpuLedger.from_counts(_counted_cpus(capacity, allocatable), list(available))
+        elif is_pinned_memory(name):
+            pinned.append((name, allocatable))
+            free[name] = available
+        else:
+            inventory = _counted_devices(allocatable, profile.device_hints_over_all_nodes)
+            devices[name] = DeviceLedger.from_counts(inventory, list(available))
+    if pinned:
+        kept = _counted_memory(tuple(sorted(pinned)), profile.memory_groups_checked)
+        memory = MemoryLedger.from_counts(kept, free)
     return Row(
         numa_nodes=amounts.numa_nodes,
         policy=TOPOLOGY_POLICIES.index(amounts.policy),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from copy import deepcopy
 from dataclasses import replace
 from random import Random
 from unittest.mock import patch
@@ -361,3 +363,53 @@ def test_what_was_counted_is_settled_once_a_container_needs_more(seed):
         node, pod = crowded(random)
         admitted += assert_agreement(Cluster.from_nodes([node]), pod)
     assert cases // 20 < admitted < cases // 2
+
+
+ALIKE = 6
+"""So many nodes of each state; a judgement of one serves the others."""
+
+FEW = 50
+"""Of so few nodes none is remembered."""
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_nodes_that_are_alike_are_answered_as_each_by_itself(kinds, strategy):
+    """Copies of nodes, some of which have changed since, beside the same nodes judged a few at a time."""
+    random = Random(strategy)
+    nodes = [node.copy() for _, node in kinds for _ in range(ALIKE)]
+    random.shuffle(nodes)
+    whole = Cluster.from_nodes(nodes)
+    parts = [Cluster.from_nodes(nodes[start : start + FEW]) for start in range(0, len(nodes), FEW)]
+    for number in range(12):
+        pod = pod_for(random, kinds, f"new-{number}")
+        at_once, by_parts = whole.evaluate(pod, strategy), [part.evaluate(pod, strategy) for part in parts]
+        for name in ("admitted", "reason", "affinity", "preferred", "score", "exact"):
+            assert getattr(at_once, name).tolist() == [
+                one for part in by_parts for one in getattr(part, name).tolist()
+            ], name
+        for node in random.sample(nodes, 200):  # alike until now
+            held = random.choice(node.pods).uid if node.pods else None
+            if held is None or random.random() < 0.5:
+                with suppress(ConfigError):
+                    node.admit(pod)
+            elif node.manager.has_pod(held):
+                node.remove(held)
+
+
+def test_nodes_that_all_differ_are_judged_one_by_one(kinds):
+    """After some hundreds of nodes that are like no other, no more are compared."""
+    scenario = next(scenario for scenario, node in kinds if node.memory is not None)
+    made = []
+    for number in range(1200):
+        machine = deepcopy(scenario["machine"])
+        machine["numaNodes"][-1]["memory"] += number << 12
+        made.append(Node.from_dict({**scenario, "machine": machine}))
+    made += [made[0].copy(), made[-1].copy()]
+    whole, random = Cluster.from_nodes(made), Random(1)
+    for _ in range(10):
+        pod = pod_for(random, kinds)
+        answer = whole.evaluate(pod, "balanced-allocation")
+        for index in (0, 1, 511, 512, 513, 1199, 1200, 1201):
+            one = Cluster.from_nodes([made[index]]).evaluate(pod, "balanced-allocation")
+            assert answer_at(answer, index) == answer_at(one, 0)
+            assert answer.score[index] == one.score[0]

@@ -10,6 +10,7 @@ from libc.stdint cimport int16_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
+from alignup.core.amounts.alike cimport Lately, Seen, alike_node, hash_of, lately_bytes, remember
 from alignup.core.amounts.changes cimport Changes, first_look, second_look
 from alignup.core.amounts.cpu_ledger cimport CpuLedger
 from alignup.core.amounts.device_allocation cimport DeviceState
@@ -221,23 +222,24 @@ cdef inline void prefetch_states(const NodeRow* row, const PodRequest* pod) noex
             prefetch_all(devices, devices + 1)
 
 
-cdef inline void prefetch_amounts(const NodeRow* row, const PodRequest* pod) noexcept nogil:
-    """Ask for what the states of a node point to."""
+cdef inline void prefetch_amounts(const NodeRow* row, const PodRequest* pod, bint layouts) noexcept nogil:
+    """Ask for what the states of a node point to, layouts if told so."""
     cdef int index
     cdef const DeviceState* devices
     if row.cpu != NULL:
-        prefetch_all(row.cpu.layout, row.cpu.layout + 1)
+        if layouts:
+            prefetch_all(row.cpu.layout, row.cpu.layout + 1)
         prefetch_all(row.cpu.given, row.cpu.free + row.nodes)
     if row.memory != NULL:
-        prefetch_all(row.memory.layout, row.memory.layout + 1)
-        if pod.containers > 1:      # what they take is taken from a copy of everything
-            prefetch_all(row.memory.free, row.memory.lone_users + row.nodes)
-        else:
-            prefetch_all(row.memory.free, row.memory.free + row.nodes)
+        if layouts:
+            prefetch_all(row.memory.layout, row.memory.layout + 1)
+        # all of it is compared with that of other nodes, and what several containers take is taken from a copy
+        prefetch_all(row.memory.free, row.memory.lone_users + row.nodes)
     for index in range(pod.resources):
         devices = row.devices[pod.resource[index]]
         if devices != NULL:
-            prefetch_all(devices.layout, devices.layout + 1)
+            if layouts:
+                prefetch_all(devices.layout, devices.layout + 1)
             prefetch_all(devices.given, devices.free + row.nodes)
 
 
@@ -534,10 +536,13 @@ cdef class Board:
             IndexError: there is no such node.
             ValueError: the job is another board's, there is no such strategy, or an answer has too little room.
         """
-        cdef Py_ssize_t index, node, later, changed = 0
+        cdef Py_ssize_t index, node, later, changed = 0, other = -1
         cdef const int64_t* changes
         cdef int64_t before = 0
+        cdef uint64_t hash = 0
+        cdef size_t remembered
         cdef char* scratch
+        cdef Lately lately
         cdef Trial trial
         if job.board is not self or job.pod.requests is NULL or job.renumber():
             raise ValueError("expected a job of this board, got another one's")
@@ -554,30 +559,44 @@ cdef class Board:
             for index in range(start, stop):
                 if not 0 <= nodes[index] < self.row_count:
                     raise IndexError(f"expected indices of {self.row_count} nodes, got {nodes[index]}")
-        scratch = <char*>calloc(1, scratch_bytes(&self.room, &job.pod))
+        remembered = lately_bytes(stop - start, &lately.bits)
+        scratch = <char*>calloc(1, remembered + scratch_bytes(&self.room, &job.pod))
         if scratch is NULL:
             raise MemoryError
+        lately.seen = <Seen*>scratch if remembered else NULL
+        lately.tries = lately.hits = 0
         with nogil:
-            place_scratch(&trial, &self.room, &job.pod, scratch)
+            place_scratch(&trial, &self.room, &job.pod, scratch + remembered)
             for index in range(start, stop):
                 node = index if nodes is None else nodes[index]
                 if index + AHEAD < stop:
                     later = index + AHEAD if nodes is None else nodes[index + AHEAD]
                     prefetch_states(&self.rows[later], &job.pod)
                     later = index + 2 * AHEAD // 3 if nodes is None else nodes[index + 2 * AHEAD // 3]
-                    prefetch_amounts(&self.rows[later], &job.pod)
-                    later = index + AHEAD // 3 if nodes is None else nodes[index + AHEAD // 3]
-                    prefetch_layouts(&self.rows[later], &job.pod)
+                    # nodes that are alike share layouts, which are there then
+                    prefetch_amounts(&self.rows[later], &job.pod, lately.seen == NULL)
+                    if lately.seen == NULL:
+                        later = index + AHEAD // 3 if nodes is None else nodes[index + AHEAD // 3]
+                        prefetch_layouts(&self.rows[later], &job.pod)
                 changes = NULL if locks_held else self.rows[node].changes
                 if changes != NULL:
                     before = first_look(changes)
-                judge_row(
-                    &trial, &self.rows[node], job.policy, strategy, &admitted[node], &reason[node], &affinity[node],
-                    &preferred[node], &score[node], &exact[node],
-                )
+                if lately.seen != NULL:
+                    hash = hash_of(&self.rows[node], &job.pod)
+                    other = alike_node(&lately, self.rows, &self.rows[node], &job.pod, hash)
+                if other >= 0:
+                    admitted[node], reason[node], affinity[node] = admitted[other], reason[other], affinity[other]
+                    preferred[node], score[node], exact[node] = preferred[other], score[other], exact[other]
+                else:
+                    judge_row(
+                        &trial, &self.rows[node], job.policy, strategy, &admitted[node], &reason[node], &affinity[node],
+                        &preferred[node], &score[node], &exact[node],
+                    )
                 if changes != NULL and (before & 1 or second_look(changes) != before):
                     exact[node] = CHANGING
                     changed += 1
+                elif other < 0 and lately.seen != NULL:
+                    remember(&lately, node, before, hash)
         free(scratch)
         if not changed:
             return []

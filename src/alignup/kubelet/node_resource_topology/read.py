@@ -15,12 +15,14 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from alignup.cluster.cluster import Amounts, Cluster, NodeAmounts, row_of_amounts
+from alignup.core.topology_text import TopologyText
 from alignup.errors import InputError, errors_in, system_errors, warn
 from alignup.kubelet.node_resource_topology.write import POLICY_NAMES
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES, TOPOLOGY_SCOPES, KubeletConfig
@@ -202,22 +204,13 @@ def read_topology(data: Mapping[str, Any] | msgspec.Raw, name: str) -> Topology:
     return found
 
 
-class _List(msgspec.Struct):
-    """A List on the wire; its objects stay text until each is decoded."""
-
-    kind: str
-    items: list[msgspec.Raw]
-
-
 def _documents(text: bytes, source: str) -> Iterable[Any]:
     """Return the documents in a text; JSON, which cannot expand, may be as long as a large cluster makes it.
 
-    The objects of a List are decoded one at a time, so that never all of them lie about as plain objects.
+    Of a List there is what its objects say, so that never all of them lie about as plain objects.
     """
-    with suppress(InputError):
-        found = decode_json(text, "a list", kind=_List)
-        if found.kind.endswith("List"):
-            return [found]
+    if (told := TopologyText().read_list(text)) is not None:
+        return [{"kind": "List", "items": told}]
     with suppress(InputError):
         return [decode_json(text, "an object")]
     return read_documents(text, source)
@@ -229,9 +222,7 @@ def _objects(documents: Iterable[Any]) -> Iterable[tuple[Any, str]]:
         if document is None:
             continue
         place = f"document {number + 1}"
-        if isinstance(document, _List):
-            yield from ((item, f"{place}, items[{index}]") for index, item in enumerate(document.items))
-        elif isinstance(document, Mapping) and str(document.get("kind", "")).endswith("List"):
+        if isinstance(document, Mapping) and str(document.get("kind", "")).endswith("List"):
             items = document.get("items")
             if not isinstance(items, list):
                 raise InputError.at(f"{place}, items", "a list of objects", items)
@@ -243,13 +234,13 @@ def _objects(documents: Iterable[Any]) -> Iterable[tuple[Any, str]]:
 def _object(data: Any, place: str) -> Topology | NodeObject:
     """Return what one object says."""
     if isinstance(data, msgspec.Raw):
-        try:
-            wire = msgspec.json.decode(data, type=_Object)
-            if wire.kind != _NODE_KIND:
-                return _described(wire, place)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            pass  # to say what is wrong with which field
-        data = decode_json(bytes(data), "a JSON object", place)
+        data = TopologyText().read_object(bytes(data)) or bytes(data)
+    if isinstance(data, tuple):
+        name, count, legacy, words, columns, distances = data
+        policy, scope = _policy(name, legacy, zip(words[::2], words[1::2], strict=True))
+        return Topology(name, NodeAmounts(count, policy, scope, columns, distances))
+    if isinstance(data, bytes):  # it is odd: that of plain objects says how
+        data = decode_json(data, "a JSON object", place)
     if isinstance(data, Mapping) and data.get("kind") == _NODE_KIND:
         return node_object(data, place)
     if not isinstance(data, Mapping):
@@ -268,31 +259,32 @@ def _described(wire: _Object, place: str) -> Topology:
     if not wire.metadata.name or not 1 <= len(zones) <= NUMA_NODE_LIMIT:
         what = "1 to 64 zones of type Node" if wire.metadata.name else "a name"
         raise InputError.at(place, what, len(zones) if wire.metadata.name else wire.metadata.name)
-    policy, scope = _policy(wire)
-    columns, distances = dict(sorted(columns_of(zones, place).items())), distances_of(zones, place)
+    legacy = wire.topology_policies[0] if wire.topology_policies else None
+    attributes = map(attrgetter("name", "value"), wire.attributes or ())
+    policy, scope = _policy(wire.metadata.name, legacy, attributes)
+    columns, distances = columns_of(zones, place), distances_of(zones, place)
     return Topology(wire.metadata.name, NodeAmounts(len(zones), policy, scope, columns, distances))
 
 
-def _policy(wire: _Object) -> tuple[str, str]:
+def _policy(node: str, legacy: str | None, attributes: Iterable[tuple[str, str]]) -> tuple[str, str]:
     """Return policy and scope: attributes win over the older list of policies, unknown words count for nothing."""
     policy, scope = "none", "container"
-    if wire.topology_policies:
-        legacy = wire.topology_policies[0]
-        known = _known(wire, "policy", legacy, _LEGACY_NAMES, policy)
+    if legacy is not None:
+        known = _known(node, "policy", legacy, _LEGACY_NAMES, policy)
         policy, scope = _LEGACY_NAMES.get(known, known), "pod" if legacy.endswith("PodLevel") else scope
-    for attribute in wire.attributes or ():
-        if attribute.name == "topologyManagerPolicy":
-            policy = _known(wire, "policy", attribute.value, TOPOLOGY_POLICIES, policy)
-        if attribute.name == "topologyManagerScope":
-            scope = _known(wire, "scope", attribute.value, TOPOLOGY_SCOPES, scope)
+    for name, value in attributes:
+        if name == "topologyManagerPolicy":
+            policy = _known(node, "policy", value, TOPOLOGY_POLICIES, policy)
+        if name == "topologyManagerScope":
+            scope = _known(node, "scope", value, TOPOLOGY_SCOPES, scope)
     return policy, scope
 
 
-def _known(wire: _Object, what: str, word: str, words: Collection[str], otherwise: str) -> str:
+def _known(node: str, what: str, word: str, words: Collection[str], otherwise: str) -> str:
     """Return a word if it is known, or else what holds without it."""
     if word in words:
         return word
-    warn(f"the topology {what} {word!r} of node {wire.metadata.name} is unknown and ignored; {otherwise} is taken")
+    warn(f"the topology {what} {word!r} of node {node} is unknown and ignored; {otherwise} is taken")
     return otherwise
 
 
@@ -348,24 +340,15 @@ def columns_of(zones: list[Zone], place: str) -> dict[str, Amounts]:
         InputError: a value is no amount, or is too large.
     """
     found: dict[str, list[_Amounts]] = {}
-    plain: dict[object, int] = {}  # zones say the same text again and again
     for position, zone in enumerate(zones):
         for resource in zone.resources or ():
             name = resource.name
             if name in _NOT_ALIGNED:
                 continue
-            column = found.get(name)
-            if column is None:
-                column = found[name] = [(0, 0, 0)] * len(zones)
-            capacity, allocatable, available = resource.capacity, resource.allocatable, resource.available
-            try:
-                column[position] = plain[capacity], plain[allocatable], plain[available]
-            except (KeyError, TypeError):  # seen for the first time, or no text at all
-                column[position] = amounts = _amounts(resource, f"{place}, zone {zone.name}")
-                if type(capacity) is type(allocatable) is type(available) is str:
-                    plain[capacity], plain[allocatable], plain[available] = amounts
+            column = found.setdefault(name, [(0, 0, 0)] * len(zones))
+            column[position] = _amounts(resource, f"{place}, zone {zone.name}")
     columns = {}
-    for name, column in found.items():
+    for name, column in sorted(found.items()):
         capacity, allocatable, available = zip(*column, strict=True)
         columns[name] = (capacity, allocatable, available)
     return columns
@@ -380,11 +363,10 @@ def _amounts(resource: _Resource, place: str) -> _Amounts:
             return 0, 0, 0
     if allocatable is None:
         allocatable = capacity
+    available = allocatable if available is None else available
     whole = _units(capacity, place, resource.name)
     given = whole if allocatable == capacity else _units(allocatable, place, resource.name)
-    if available is None or available == allocatable:
-        return whole, given, given
-    return whole, given, _units(available, place, resource.name)
+    return whole, given, given if available == allocatable else _units(available, place, resource.name)
 
 
 def _units(value: object, place: str, name: str) -> int:

@@ -5,13 +5,23 @@ from __future__ import annotations
 import json
 from random import Random
 
+import msgspec
 import pytest
 
+from alignup.core.topology_text import TopologyText
 from alignup.errors import InputError
 from alignup.kubelet.node_resource_topology.read import read_topologies
 from strategies import seeds
 
-AMOUNTS = ("0", "1", "7", "16", "4096", 3, "2k", "1Gi", "1500m", None, "9" * 16, "9" * 17, -1, 2.5, "x")
+AMOUNTS = (
+    *("0", "1", "7", "16", "4096", 3, "2k", "1Gi", "1500m", "1M", "3Ki", "2Ti", "1001u", "7n", "0E", "00016", None),
+    *("9" * 16, "9" * 17, str(1 << 55), str((1 << 55) + 1), "32Pi", "33Pi", "36P", "37P", "1Ei", -1, 2.5, "x"),
+    *("", "-1", "+3", "1e3", "1.5Gi", "1K", "1ki", "1Kib", "1mi", " 16", "16 ", "\u0661", True, [], {}, 1e3, 10**18),
+)
+TEXTS = (
+    *("a", "node", "node-1", "restricted", "NodeResourceTopology"),
+    *("\u00e9", 'a"b', "a\\b", "a\nb", "\U0001f600", 3, None),
+)
 
 
 def topology(random):
@@ -103,3 +113,112 @@ def test_a_missing_amount_is_the_next_larger_one():
         "e/e": ((0, 0), (0, 0), (0, 0)),
         "f/f": ((9, 0), (9, 0), (2, 0)),
     }
+
+
+def odd(random, value):
+    """Return an object with its keys in another order, further ones, and something unusual now and then."""
+    if isinstance(value, list):
+        return [odd(random, one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    entries = [(key, odd(random, one)) for key, one in value.items() if random.random() < 0.9995]
+    if random.random() < 0.1:
+        entries.append((random.choice(["note"] * 60 + ["\u00e9", "n\n"]), {"a": [TEXTS, -1.5e-3, True, {}], "b": ""}))
+    if random.random() < 0.001:
+        entries.append((random.choice(["name", "type", "value", "kind", "zones"]), random.choice(TEXTS)))
+    if random.random() < 0.5:
+        random.shuffle(entries)
+    return dict(entries)
+
+
+def document(random):
+    """Return an object as text."""
+    one = {**topology(random), "apiVersion": "topology.node.k8s.io/v1alpha2"}
+    one["topologyPolicies"] = random.choice([None, [], ["None"], ["Restricted", "x"], ["BestEffortPodLevel"]])
+    one["attributes"] += [{"name": random.choice(TEXTS[:4]), "value": "x"}] * random.choice([0, 0, 1])
+    one = odd(random, one)
+    layout = random.choice([{}, {"indent": 1}, {"separators": (",", ":")}, {"ensure_ascii": False}])
+    return json.dumps(one, **layout).encode()
+
+
+@pytest.mark.filterwarnings("ignore::alignup.errors.AlignupWarning")
+@pytest.mark.parametrize("seed", seeds(1, 3))
+def test_what_is_read_from_text_is_what_plain_objects_say(seed):
+    """Of most objects it is read straight; of the others nothing is, and then plain objects are asked."""
+    random = Random(seed)
+    straight = 0
+    for _ in range(600):
+        text = document(random)
+        assert outcome(msgspec.json.decode(text)) == outcome(text)
+        straight += TopologyText().read_object(text) is not None
+    assert straight > 150
+
+
+@pytest.mark.filterwarnings("ignore::alignup.errors.AlignupWarning")
+@pytest.mark.parametrize("seed", seeds(1, 3))
+def test_text_that_is_damaged_is_never_read_as_something_else(seed):
+    """What is read of it straight, plain objects say too: letters are replaced, left out, put in or doubled."""
+    random = Random(seed)
+    read = 0
+    for _ in range(3000):
+        text = bytearray(document(random))
+        for _ in range(random.choice([1, 1, 2])):
+            place = random.randrange(len(text))
+            length = random.choice([0, 1, 1, 2, 9])
+            new = bytes(random.choices(b'"{}[],:\\ 019-.eEntuKi\n\x00', k=random.choice([0, 1, 1, 2])))
+            text[place : place + length] = random.choice([new, text[place : place + length] * 2])
+        text = bytes(text)
+        found = TopologyText().read_object(text)
+        assert TopologyText().read_list(b'{"items": [%b], "kind": "List"}' % text) in (None, [found or text.strip()])
+        if found is not None:
+            read += 1
+            # letters that are none are passed over where nothing is read
+            plain = read_topologies([msgspec.json.decode(text.decode(errors="replace"))])[0]
+            amounts = plain.amounts
+            assert (found[0], found[1], found[4:]) == (
+                plain.name, amounts.numa_nodes, (amounts.resources, amounts.distances)
+            )  # fmt: skip
+    assert read > 300
+
+
+@pytest.mark.parametrize("end", range(0, 400, 7))
+def test_text_that_ends_early_is_not_read(end):
+    text = json.dumps({"kind": "List", "items": [topology(Random(1))]}).encode()[:end]
+    assert TopologyText().read_list(text) is None
+    assert TopologyText().read_object(text) is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"name": "a"', '"name": "b", "name": "a"'),
+        ('"zones": [', '"zones": [], "zones": ['),
+        ('"type": "Node"', '"type": "Node", "type": "Node"'),
+        ('"capacity": "1"', '"capacity": "1", "capacity": "2"'),
+        ('"value": 10', '"value": 10, "value": 10'),
+        ('"value": "restricted"', '"value": "restricted", "value": "none"'),
+        ('"kind": "NodeResourceTopology"', '"kind": "NodeResourceTopology", "kind": "NodeResourceTopology"'),
+    ],
+)
+def test_a_key_that_comes_twice_is_refused(old, new):
+    """Which of the two is meant cannot be known; the place is that of the object in its list."""
+    zone = {"name": "n", "type": "Node", "costs": [{"name": "n", "value": 10}]}
+    zone["resources"] = [{"name": "cpu", "capacity": "1"}]
+    attributes = [{"name": "topologyManagerPolicy", "value": "restricted"}]
+    one = {"kind": "NodeResourceTopology", "metadata": {"name": "a"}, "attributes": attributes, "zones": [zone]}
+    text = json.dumps({"kind": "List", "items": [one, one]})
+    assert len(read_topologies(text.encode())) == 2
+    assert text.count(old) == 2
+    before, _, last = text.rpartition(old)
+    with pytest.raises(InputError, match=r"has the key .* twice\) at document 1, items\[1\]"):
+        read_topologies(f"{before}{new}{last}".encode())
+    with pytest.raises(InputError, match="a second time at line 1"):
+        read_topologies(text.replace('"kind": "List"', '"kind": "List", "kind": "List"').encode())
+
+
+def test_a_text_is_read_once():
+    """What it finds lies in memory for one text."""
+    reader = TopologyText()
+    assert reader.read_list(b'{"kind": "List", "items": []}') == []
+    with pytest.raises(TypeError, match="new reader"):
+        reader.read_object(b"{}")
