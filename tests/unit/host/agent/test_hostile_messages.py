@@ -86,6 +86,7 @@ REFUSED = {
     "a policy that is null": said(ask().decode()[HEADER:].replace('"cpus": 1', '"cpus": 1, "policy": null')),
     "a release that is none": ask(kubelet_version="1." + "9" * 5000),
     "a release below zero": ask(kubelet_version="-1.-1"),
+    "a field twice": said(ask().decode()[HEADER:].replace('"cpus": 1', '"cpus": 1, "cpus": 2')),
     "a tag twice": said('{"type":"list","type":"ask"}'),
     "another tag": said('{"type":"grant"}'),
     "a tag that is a number": said('{"type":7}'),
