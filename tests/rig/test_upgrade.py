@@ -12,7 +12,7 @@ import json
 import shutil
 import subprocess
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -66,15 +66,12 @@ class Service:
 
     async def forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Carry one connection."""
-        with suppress(OSError, KeyError):
+        with suppress(OSError, KeyError), closing(writer):
             host, _, port = self.addresses[self.leader].rpartition(":")
             there, out = await asyncio.open_connection(host, int(port))
-            await asyncio.wait(
-                [asyncio.create_task(carry(reader, out)), asyncio.create_task(carry(there, writer))],
-                return_when=asyncio.FIRST_COMPLETED,
-            )
-            out.close()
-        writer.close()
+            both = [asyncio.create_task(carry(reader, out)), asyncio.create_task(carry(there, writer))]
+            with closing(out):
+                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
 
 
 async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -189,7 +186,11 @@ def test_an_upgrade_of_the_chart_lets_no_pod_be_rejected(tmp_path, capsys) -> No
             async with asyncio.timeout(60):
                 await service.is_new.wait()
             serving.cancel()
-            await asyncio.gather(serving, return_exceptions=True)
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            for one in others:
+                one.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+            await asyncio.sleep(0.25)  # connections take a moment to close
 
         asyncio.run(both())
     found = outcome.summary() | {

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import ssl
 import time
+from binascii import a2b_base64
 from contextlib import suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -184,9 +186,34 @@ def end_of(path: Path) -> float:
     Raises:
         OSError: the file has none.
     """
-    # what `SSLSocket.getpeercert` uses: no other decoder comes with Python, and connections come too late
-    found = ssl._ssl._test_decode_cert(path)  # type: ignore[attr-defined]  # noqa: SLF001
-    return float(ssl.cert_time_to_seconds(found["notAfter"]))
+    try:
+        text = _PEM.findall(path.read_bytes())[0]
+        certificate = _elements(_elements(a2b_base64(text))[0][1])[0][1]
+        fields = [one for tag, one in _elements(certificate) if tag != _VERSION]  # serial, algorithm, issuer, validity
+        tag, moment = _elements(fields[3])[1]
+        written = f"{'20' if moment < b'5' else '19'}{moment.decode()}" if tag == _SHORT_TIME else moment.decode()
+        return datetime.strptime(written, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp()
+    except (ValueError, IndexError) as error:
+        raise OSError(f"no certificate in PEM in {path}") from error
+
+
+# Python decodes certificates of authorities and of peers only: the tags of DER that RFC 5280 has on the way to the end.
+_PEM: Final = re.compile(rb"-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----\s([^-]*)-----END ")
+_VERSION, _SHORT_TIME = 0xA0, 0x17
+_LONG, _REST = 0x80, 0x7F
+
+
+def _elements(data: bytes) -> list[tuple[int, bytes]]:
+    """Return the tags and contents of elements of DER that follow one another."""
+    found, at = [], 0
+    while at < len(data):
+        tag, length, start = data[at], data[at + 1], at + 2
+        if length & _LONG:
+            start += length & _REST
+            length = int.from_bytes(data[at + 2 : start], "big")
+        at = start + length
+        found.append((tag, data[start:at]))
+    return found
 
 
 # What the span of the request that is being answered tells of it: its handler adds that.

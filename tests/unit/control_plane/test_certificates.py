@@ -117,12 +117,33 @@ def test_a_certificate_that_ends_soon_is_complained_of_once_a_day(files) -> None
     assert served.ends().keys() == {"server", "clients"}
 
 
-def test_the_end_is_that_of_openssl(files) -> None:
-    for name in ("ca", "one"):
-        words = ["openssl", "x509", "-enddate", "-noout", "-in", files / f"{name}.crt"]
-        done = subprocess.run(words, check=True, capture_output=True, text=True)  # noqa: S603  # of our own making
-        expected = datetime.strptime(done.stdout.strip(), "notAfter=%b %d %H:%M:%S %Y GMT").replace(tzinfo=UTC)
+def openssl(folder: Path, *words: str) -> str:
+    done = subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True, text=True)  # noqa: S603, S607  # ours
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("days", [1, 8000, 9500, 60_000])
+def test_the_end_is_that_of_openssl(files, days) -> None:
+    """In either form of time, of which the longer begins with 2050, before a chain and behind a key and words."""
+    openssl(files, "req", "-new", "-key", "one.key", "-subj", "/CN=far", "-out", "far.csr")
+    signed = ("-CA", "ca.crt", "-CAkey", "ca.key", "-days", str(days), "-out", "far.crt")
+    openssl(files, "x509", "-req", "-in", "far.csr", *signed)
+    text = "".join((files / name).read_text() for name in ("one.key", "far.crt", "ca.crt"))
+    (files / "chain.crt").write_text(f"of far\n{text}")
+    for name in ("ca", "far", "chain"):
+        said = openssl(files, "x509", "-enddate", "-noout", "-in", f"{name}.crt")
+        expected = datetime.strptime(said, "notAfter=%b %d %H:%M:%S %Y GMT").replace(tzinfo=UTC)
         assert end_of(files / f"{name}.crt") == expected.timestamp()
+
+
+def test_torn_certificates_have_an_end_or_none(files) -> None:
+    """Any byte changed, and the rest left out at any place: an error of the system, which callers expect."""
+    whole = der(files / "one.crt")
+    for at in range(len(whole)):
+        for torn in (whole[:at], whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :]):
+            (files / "torn.crt").write_text(ssl.DER_cert_to_PEM_cert(torn))
+            with suppress(OSError):
+                assert isinstance(end_of(files / "torn.crt"), float)
 
 
 @pytest.mark.parametrize("text", ["", "no certificate", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"])

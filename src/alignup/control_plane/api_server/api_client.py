@@ -77,6 +77,11 @@ class ApiError(AlignupError):
         """Whether the same request may succeed later: no answer, a conflict, too many requests, or a failing server."""
         return self.status in {0, CONFLICT, _TOO_MANY} or self.status >= _FAILING
 
+    @property
+    def is_refusal(self) -> bool:
+        """Whether the server has not done what was asked, and will not: else it may have, or still do so."""
+        return 0 < self.status < _FAILING
+
 
 class Status(msgspec.Struct):
     """The answer to a request that failed."""

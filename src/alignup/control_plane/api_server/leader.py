@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from random import Random
@@ -90,6 +90,8 @@ class Leader:
         self._random = Random()  # noqa: S311  # pauses, not secrets
         self._seen, self._seen_at = _Spec(), 0.0
         self._renewed = float("-inf")
+        # Asked by a process that ends before it gives the lease back; it keeps that if the answer is no, or comes late.
+        self.settle: Callable[[], Awaitable[bool]] | None = None
         # Counts how often this process began to lead.
         self.term = 0
 
@@ -119,11 +121,13 @@ class Leader:
         finally:
             if self.leads:
                 self._renewed = float("-inf")
-                _LOG.info("lease %s: this process gives it back", self._name)
                 with self._api.complaining(f"lease {self._name}: "), suppress(TimeoutError):
+                    async with asyncio.timeout(self.terms.lease - self.terms.renew):
+                        settled = self.settle is None or await self.settle()
                     async with asyncio.timeout(self.terms.retry):
                         found = await self._get()
-                        if found.spec.holder_identity == self.identity:  # write that it is free
+                        if settled and found.spec.holder_identity == self.identity:  # write that it is free
+                            _LOG.info("lease %s: this process gives it back", self._name)
                             free = _Spec("", 1, None, now(precise=True), found.spec.lease_transitions)
                             await self._put(free, found.metadata.resource_version)
 

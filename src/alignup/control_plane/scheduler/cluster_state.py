@@ -120,6 +120,10 @@ class ClusterState:
         if uid in self.assumed:
             self.assumed[uid] = now
 
+    def is_overdue(self, now: float) -> bool:
+        """Return whether some pod counts as bound for so long without being seen that a list should tell of it."""
+        return any(moment < now - REPORT_DELAY for moment in self.assumed.values())
+
     def pods_listed(self, pods: Iterable[WatchedPod], now: float, began: float | None = None) -> None:
         """Take in all bound pods at one moment: those that are not among them are gone.
 
@@ -128,6 +132,8 @@ class ClusterState:
         In which order new ones were bound is not known; where two of a node are not in its report yet, that matters.
         """
         there = {one.pod.uid: one for one in pods}
+        for uid in there:
+            self.assumed.pop(uid, None)
         began = now if began is None else began
         for uid in [uid for uid in self.pods if uid not in there and self.assumed.get(uid, float("-inf")) < began]:
             self.pod_gone(uid, now)
@@ -145,11 +151,13 @@ class ClusterState:
 
     def _count(self, pod: WatchedPod, now: float) -> None:
         uid = pod.pod.uid
+        is_new = self.pods.get(uid) is None
         self.pods[uid] = pod
         self.by_node.setdefault(pod.node, {})[uid] = pod
         member = self.members.get(pod.node)
         if isinstance(member, ExactMember):
-            member.bind(pod, now)
+            if is_new or uid in member.pods:  # else a report has told that it holds nothing any more
+                member.bind(pod, now)
             self._doubt(member)
             self.view.touch(member.name)
         elif member is not None:

@@ -89,10 +89,14 @@ class Answers:
             InputError: the pod asks for too many resources, or its annotation of a NUMA policy cannot be read.
         """
         uid, kind = pod.pod.uid, demand_key(pod.pod)
-        if uid in self.state.assumed:  # the scheduler asks again: its binding came to nothing
-            self.state.pod_gone(uid, now)
         self.waiting.pop(uid, None)
         keep_newest(self.asked, uid, pod)
+        if uid in self.state.assumed:  # the scheduler has no answer, yet the server may have bound it, or do so later
+            node = self.state.pods[uid].node
+            return Filtered(
+                [name for name in names if name == node],
+                unresolvable={name: f"NUMA: the pod may be bound to node {node}" for name in names if name != node},
+            )
         claims = self.state.claims.version if pod.pod.constraints.claims else ()
         state = self.state.view.version, claims, self.fails_open, list(self.state.uncertain), names
         kept = self._kept.get(kind)

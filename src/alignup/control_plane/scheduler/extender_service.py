@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
@@ -71,6 +72,8 @@ class Extender:
         self.api, self.answers, self.clock = api, answers, clock
         self.state = state = answers.state
         self._leader, self._led, self._term = leader, led, 0
+        if leader is not None:
+            leader.settle = self._settle
         self._synced = synced
         # by node, while a binding to it is under way or waits
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -175,13 +178,17 @@ class Extender:
         the order in which the server took the bindings, which is that of the answers only if one waits for the other.
         """
         async with self._turns.setdefault(binding.node, asyncio.Lock()):
+            is_first = binding.uid not in self.state.assumed
             try:
                 pod = self.answers.asked.get(binding.uid) or await self._fetch(binding)
                 self.check_ready()  # this process may have waited, or been stopped, since it was asked
-                if self.state.pods.get(binding.uid) is None:
-                    if not self.answers.admits(pod, binding.node):
-                        _LOG.warning("pod %r is not bound: node %r can no longer take it", binding.name, binding.node)
-                        return f"NUMA: node {binding.node} can no longer take the pod"
+                known, is_assumed = self.state.pods.get(binding.uid), binding.uid in self.state.assumed
+                if known is not None and known.node != binding.node and is_assumed:
+                    return f"NUMA: the pod may be bound to node {known.node}"
+                if known is None and not self.answers.admits(pod, binding.node):
+                    _LOG.warning("pod %r is not bound: node %r can no longer take it", binding.name, binding.node)
+                    return f"NUMA: node {binding.node} can no longer take the pod"
+                if known is None or is_assumed:  # else it was seen to be bound
                     self.state.assume(replace(pod, node=binding.node), self.clock())
                 body = {
                     "apiVersion": "v1",
@@ -195,23 +202,36 @@ class Extender:
                 await self.api.request("POST", path, body, seconds=seconds)
                 self.state.assumed_rightly(binding.uid, self.clock())
             except api_client.ApiError as error:
-                return await self._after(binding, error)
+                return await self._after(binding, error, is_first=is_first)
         self.answers.forget(binding.uid)
         _LOG.debug("pod %r is bound to %r", binding.name, binding.node)
         return ""
 
-    async def _after(self, binding: Binding, error: api_client.ApiError) -> str:
-        """Return what went wrong with a binding, empty if it was done all the same and only its answer got lost."""
+    async def _after(self, binding: Binding, error: api_client.ApiError, *, is_first: bool) -> str:
+        """Return what went wrong with a binding, empty if it was done all the same and only its answer got lost.
+
+        After an answer that is no refusal, the server may still bind the pod: it counts on, and is asked again there.
+        """
+        is_refused = is_first and error.is_refusal
         try:
             found = await self._fetch(binding)
-        except AlignupError:  # no answer, or not with a pod
+        except AlignupError as why:  # no answer, or not with a pod
             found = None
+            is_refused |= isinstance(why, api_client.ApiError) and why.status == api_client.MISSING
         if found is None or not found.node or found.pod.uid != binding.uid:
-            self.state.pod_gone(binding.uid, self.clock())
+            if is_refused or (found is not None and found.pod.uid != binding.uid):
+                self.state.pod_gone(binding.uid, self.clock())
             _LOG.warning("pod %r is not bound to %r: %s", binding.name, binding.node, error)
             return str(error)
         self.state.pod_seen(found, self.clock())
         return "" if found.node == binding.node else str(error)
+
+    async def _settle(self) -> bool:
+        """Wait for the bindings under way; return whether the server has answered all, so that another may lead."""
+        for turn in list(self._turns.values()):
+            async with turn:
+                pass
+        return all(moment <= self.clock() for moment in self.state.assumed.values())
 
     async def _fetch(self, binding: Binding) -> objects.WatchedPod:
         return self._decode(await self.api.request("GET", api_client.pod_path(binding.namespace, binding.name)))
@@ -259,6 +279,10 @@ class Extender:
         while True:
             await asyncio.sleep(_TICK_SECONDS)
             self.state.tick(self.clock())
+            if self.state.is_overdue(self.clock()):
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_TICK_SECONDS):
+                        await self.followers[1].list_again()
 
     async def _wake(self) -> None:
         """Let schedulers try refused pods again when more fits on a node than before."""

@@ -44,7 +44,7 @@ class ExactMember:
         AlignupError: the report does not fit the node.
     """
 
-    __slots__ = ("_leaving", "_reported", "name", "node", "pods", "reports", "template")
+    __slots__ = ("_doubted", "_leaving", "_reported", "name", "node", "pods", "reports", "template")
 
     def __init__(self, name: str, template: Node, pods: Iterable[WatchedPod], holdings: Holdings | None) -> None:
         self.name, self.template = name, template
@@ -53,6 +53,8 @@ class ExactMember:
         # Whether the node says what its pods hold.
         self.reports = holdings is not None
         self._leaving: dict[str, float] = {}
+        # By uid, pods that were admitted here beside one that is gone: whether there, too, is unknown.
+        self._doubted: dict[str, float] = {}
         self._reported = _NOBODY  # no pod was in a report before the first
         self._reported = self._whole(holdings or _NOBODY, {})
         self.node = self._rebuilt()
@@ -71,6 +73,8 @@ class ExactMember:
     @property
     def is_uncertain(self) -> bool:
         """Whether a pod's end may come before or after the admission of another, so that its place is not known."""
+        if self._doubted and not self._doubted.keys().isdisjoint(self.unsettled):
+            return True
         return bool(self._leaving) and bool(self.pending)
 
     def bind(self, bound: WatchedPod, now: float) -> None:
@@ -91,6 +95,9 @@ class ExactMember:
         if uid in self.pods and self.reports and uid in self._listed():
             self._leaving.setdefault(uid, now)
             return
+        if uid in self.pods and self.reports:
+            behind = list(self.pods)[list(self.pods).index(uid) + 1 :]
+            self._doubted |= dict.fromkeys(set(behind).intersection(self.unsettled), now)
         self.pods.pop(uid, None)
         self._leaving.pop(uid, None)
         if self.node.manager.has_pod(uid):
@@ -137,7 +144,9 @@ class ExactMember:
             self._reported = Holdings([held for held in self._reported.pods if held.uid != uid])
             if self.node.manager.has_pod(uid):
                 self.node.remove(uid)
-        return bool(overdue)
+        doubted = len(self._doubted)
+        self._doubted = {uid: since for uid, since in self._doubted.items() if since >= before}
+        return bool(overdue) or len(self._doubted) < doubted
 
     def _whole(self, holdings: Holdings, mine: Mapping[str, PodHolding]) -> Holdings:
         """Return a report without the pods that the kubelet was still giving to while it was read.

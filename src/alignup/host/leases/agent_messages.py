@@ -245,7 +245,7 @@ def decode_request(text: bytes) -> AnyRequest:
     Raises:
         InputError: it is none.
     """
-    return decode_json(text, "a request to the agent", decode=_REQUEST)
+    return decode_json(text, "a request to the agent", decode=_REQUEST, once=True)
 
 
 def decode_reply(text: bytes) -> Reply:

@@ -7,6 +7,7 @@ import json
 from contextlib import asynccontextmanager, suppress
 
 import aiohttp
+import pytest
 
 from alignup.control_plane.api_server.api_client import ApiError
 from alignup.control_plane.api_server.leader import LEADER, Leader, Terms, label_leader
@@ -14,7 +15,9 @@ from alignup.control_plane.scheduler.cluster_state import ClusterState
 from alignup.control_plane.scheduler.extender_answers import Answers
 from alignup.control_plane.scheduler.extender_server import make_app
 from alignup.control_plane.scheduler.extender_service import Extender
+from alignup.control_plane.scheduler.extender_wire import Binding
 from alignup.control_plane.serving import serve
+from alignup.errors import AlignupError
 from alignup.kubelet.node_resource_topology.report import Description
 from api_stub import LEASES, NODES, PODS, TOPOLOGIES, ApiStub, running, served, until
 from watched import description, pod_object, topology
@@ -269,5 +272,43 @@ def test_a_standby_answers_an_error_until_it_leads_and_has_listed_the_last_bindi
                 assert "stands by" in await bound("p")
                 assert "nodeName" not in stub.get(PODS, "p", "default")["spec"]
             await runner.cleanup()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_a_leader_gives_its_lease_back_when_all_its_bindings_are_answered(is_answered) -> None:
+    """The next leader lists what is bound at once: a binding that is still under way would be missing there."""
+
+    async def scenario() -> None:
+        stub = ApiStub()
+        empty = Description().template(json.dumps(description()), {})
+        await stub.put(NODES, {"metadata": {"name": "a"}})
+        await stub.put(TOPOLOGIES, topology("a", described=description(), holdings=empty))
+        await stub.put(PODS, pod_object("p", cpu=4))
+        stub.held["p"] = asyncio.Event()
+        async with served(stub) as api:
+            leader, _ = candidate(api, "first")
+            made = Extender(api, Answers(ClusterState()), leader=leader)
+            work = asyncio.ensure_future(made.run())
+            while made.state.pods.get("uid-p") is None:
+                await asyncio.sleep(0.01)
+                with suppress(AlignupError):
+                    made.check_ready()
+                    binding = asyncio.ensure_future(made.bind(Binding("p", "default", "uid-p", "a")))
+                    await until(lambda: made.state.pods.get("uid-p"))
+            work.cancel()
+            await until(lambda: not leader.leads)
+            assert stub.get(LEASES, "extender", "ns")["spec"]["holderIdentity"] == "first"
+            if is_answered:
+                stub.held["p"].set()
+                assert await binding == ""
+            with suppress(asyncio.CancelledError):
+                await work
+            assert stub.get(LEASES, "extender", "ns")["spec"].get("holderIdentity", "") == (
+                "" if is_answered else "first"
+            )
+            stub.held["p"].set()
+            await binding
 
     asyncio.run(scenario())

@@ -9,11 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alignup.control_plane.api_server.objects import decode_pod
-from alignup.control_plane.scheduler.cluster_state import SLOWEST_REPORT, ClusterState, View
+from alignup.control_plane.scheduler.cluster_state import (
+    LONGEST_BINDING,
+    REPORT_DELAY,
+    SLOWEST_REPORT,
+    ClusterState,
+    View,
+)
 from alignup.control_plane.scheduler.node_state import AmountsMember, ExactMember
 from alignup.errors import AlignupWarning
 from alignup.koordinator.effective import NODE_LABEL
 from alignup.kubelet.node_resource_topology.report import Description
+from alignup.records import replace
 from strategies import examples
 from watched import READER, description, pod_object, report, watched
 
@@ -259,3 +266,26 @@ def test_a_binding_whose_answer_never_came_counts_until_a_list_that_began_after_
     state.assume(watched("b", "n", cpu=4), 0.0)
     state.pods_listed([], 600.0)
     assert not state.pods
+
+
+def test_a_pod_that_a_report_has_ended_does_not_come_back_with_a_late_event() -> None:
+    """Pods and reports are watched apart: its start may be told of after its end was reported."""
+    state, kubelet = ClusterState(), EMPTY.copy()
+    kubelet.admit(watched("a", cpu=4).pod)
+    state.report_seen(exact("n", holdings=kubelet), 0)
+    state.pod_seen(watched("a", "n", cpu=4), 0)
+    assert not admits(state, "n", cpu=4)
+    state.report_seen(exact("n"), 1)
+    state.pod_seen(replace(watched("a", "n", cpu=4), since="s"), 1)
+    assert admits(state, "n", cpu=4)
+    state.pod_gone("uid-a", 2)
+    assert not state.uncertain
+
+
+def test_a_pod_that_a_list_shows_is_assumed_no_longer() -> None:
+    state = ClusterState()
+    state.assume(watched("a", "n"), 0)
+    assert state.is_overdue(LONGEST_BINDING + REPORT_DELAY + 1)
+    assert not state.is_overdue(LONGEST_BINDING + REPORT_DELAY - 1)
+    state.pods_listed([watched("a", "n")], 1)
+    assert not state.assumed

@@ -92,6 +92,34 @@ def test_the_node_is_uncertain_while_one_pod_leaves_and_another_is_not_reported(
     assert not found.is_uncertain
 
 
+def test_the_node_is_uncertain_after_the_end_of_a_pod_that_no_report_listed_until_one_lists_those_behind_it() -> None:
+    """Its kubelet may have admitted them before or after that end."""
+    found = member()
+    for name in "abc":
+        found.bind(watched(name, "n", cpu=2), 0)
+    found.gone("uid-c", 0)
+    assert not found.is_uncertain
+    found.gone("uid-a", 0)
+    assert found.is_uncertain
+    kubelet = EMPTY.copy()
+    kubelet.admit(watched("b", cpu=2).pod)
+    assert found.report(holdings_of(kubelet))
+    assert not found.is_uncertain
+    assert found.node.cpu.free_cpus == kubelet.cpu.free_cpus
+
+
+def test_the_place_of_pods_behind_one_that_ended_is_not_doubted_for_ever() -> None:
+    found = member()
+    for name in "ab":
+        found.bind(watched(name, "n", cpu=2), 0)
+    found.gone("uid-a", 5)
+    assert not found.expire(5)
+    assert found.is_uncertain
+    assert found.expire(6)
+    assert not found.is_uncertain
+    assert not found.expire(7)
+
+
 def test_a_report_that_never_comes_is_not_waited_for_for_ever() -> None:
     kubelet = EMPTY.copy()
     kubelet.admit(watched("a", cpu=3).pod)

@@ -9,6 +9,7 @@ import json
 import shutil
 import ssl
 import sys
+import time
 from typing import Any
 from urllib.parse import unquote
 
@@ -20,8 +21,8 @@ from aiohttp import web
 from alignup.control_plane import serving
 from alignup.control_plane.api_server.api_client import CLAIMS, TOPOLOGIES
 from alignup.control_plane.api_server.objects import Container, decode_pod
-from alignup.control_plane.scheduler import extender_server
-from alignup.control_plane.scheduler.cluster_state import ClusterState
+from alignup.control_plane.scheduler import extender_server, extender_service
+from alignup.control_plane.scheduler.cluster_state import LONGEST_BINDING, REPORT_DELAY, ClusterState
 from alignup.control_plane.scheduler.extender_answers import Answers
 from alignup.control_plane.scheduler.extender_server import make_app
 from alignup.control_plane.scheduler.extender_service import WOKEN, Extender
@@ -122,6 +123,81 @@ def test_a_binding_whose_answer_got_lost_is_done() -> None:
             await asked.stub.put(PODS, pod_object("p", cpu=4))
             assert await asked.bind("p", "a") == ""
             assert (await asked.filter(pod_object("q", cpu=4), "a"))["NodeNames"] == []
+
+    asyncio.run(scenario())
+
+
+def test_a_pod_whose_binding_is_under_way_keeps_its_place_though_its_scheduler_has_given_up() -> None:
+    """It asks again after its own time limit; the server binds the pod all the same."""
+
+    async def scenario() -> None:
+        async with extender("a", "b") as asked:
+            for name in ("p", "q"):
+                await asked.stub.put(PODS, pod_object(name, cpu=4))
+            asked.stub.held["p"] = asyncio.Event()
+            first = asyncio.create_task(asked.bind("p", "a"))
+            await until(lambda: asked.extender.state.pods.get("uid-p"))
+            assert (await asked.filter(pod_object("p", cpu=4), "a", "b"))["NodeNames"] == ["a"]
+            assert (await asked.filter(pod_object("q", cpu=4), "a", "b"))["NodeNames"] == ["b"]
+            assert await asked.bind("p", "b") == "NUMA: the pod may be bound to node a"
+            again = asyncio.create_task(asked.bind("p", "a"))
+            asked.stub.held["p"].set()
+            assert (await first, await again) == ("", "")
+            assert await asked.bind("q", "a") == "NUMA: node a can no longer take the pod"
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("lands", [True, False])
+def test_a_binding_without_an_answer_keeps_its_place_until_there_is_one(lands) -> None:
+    """The server may still be at it: etcd takes what is on its way though nobody waits for the answer any more."""
+
+    async def scenario() -> None:
+        async with extender("a") as asked:
+            for name in ("p", "q"):
+                await asked.stub.put(PODS, pod_object(name, cpu=4))
+            asked.stub.refused_writes[PODS] = [504, 403]
+            assert "504" in await asked.bind("p", "a")
+            assert (await asked.filter(pod_object("q", cpu=4), "a"))["NodeNames"] == []
+            assert "403" in await asked.bind("p", "a")  # which says nothing about the first request
+            assert await asked.bind("q", "a") == "NUMA: node a can no longer take the pod"
+            if lands:
+                await asked.stub.put(PODS, pod_object("p", "a", cpu=4), silently=True)
+            assert (await asked.filter(pod_object("p", cpu=4), "a"))["NodeNames"] == ["a"]
+            assert await asked.bind("p", "a") == ""
+            assert asked.stub.get(PODS, "p", "default")["spec"]["nodeName"] == "a"
+
+    asyncio.run(scenario())
+
+
+def test_a_binding_that_is_never_answered_is_looked_up_in_a_list(monkeypatch) -> None:
+    monkeypatch.setattr(extender_service, "_TICK_SECONDS", 0.01)
+
+    async def scenario() -> None:
+        async with extender("a") as asked:
+            ahead = [0.0]
+            asked.extender.clock = lambda: time.monotonic() + ahead[0]
+            await asked.stub.put(PODS, pod_object("p", cpu=4))
+            asked.stub.refused_writes[PODS] = [504]
+            assert "504" in await asked.bind("p", "a")
+            ahead[0] = LONGEST_BINDING + REPORT_DELAY + 1
+            await until(lambda: asked.extender.followers[1].lists > 1)
+            assert asked.extender.state.pods  # this list began, by the clock of the follower, too early
+            asked.extender.state.assumed["uid-p"] = time.monotonic() - 1
+            ahead[0] = REPORT_DELAY + 1
+            await until(lambda: not asked.extender.state.pods)
+            assert (await asked.filter(pod_object("q", cpu=4), "a"))["NodeNames"] == ["a"]
+
+    asyncio.run(scenario())
+
+
+def test_a_binding_that_the_server_refuses_for_good_holds_nothing() -> None:
+    async def scenario() -> None:
+        async with extender("a") as asked:
+            await asked.stub.put(PODS, pod_object("p", cpu=4))
+            asked.stub.refused_writes[PODS] = [403]
+            assert "403" in await asked.bind("p", "a")
+            assert (await asked.filter(pod_object("q", cpu=4), "a"))["NodeNames"] == ["a"]
 
     asyncio.run(scenario())
 
