@@ -99,8 +99,8 @@ class Extender:
             return lambda data: read(decode_json(data, "an object"), "it")
 
         self.followers: tuple[Follower[Any], ...] = (
-            follow(api_client.NODES, objects.decode_node, nodes),
-            follow(api_client.PODS, self._decode, pods, query=BOUND_PODS),
+            follow(api_client.NODES, objects.decode_node, nodes, kind=objects.NodeObject),
+            follow(api_client.PODS, self._decode, pods, query=BOUND_PODS, kind=objects.PodObject),
             follow(api_client.TOPOLOGIES, decode_report, reports),
             *(
                 follow(f"{api_client.CLAIMS}/{kind}", decoder(read), sink, is_optional=True)
@@ -130,8 +130,8 @@ class Extender:
         if self._leader is not None and self._leader.term != self._term:
             raise AlignupError("this extender has just begun to lead, and lists what was bound before")
 
-    def _decode(self, data: bytes | msgspec.Raw) -> objects.WatchedPod:
-        """Return the record of a Pod in JSON; one that cannot be read asks for nothing, with a warning."""
+    def _decode(self, data: bytes | msgspec.Raw | objects.PodObject) -> objects.WatchedPod:
+        """Return the record of a Pod; one that cannot be read asks for nothing, with a warning."""
         found = objects.decode_pod(data)
         try:
             return self.read(found)

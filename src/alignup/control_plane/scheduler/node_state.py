@@ -65,8 +65,10 @@ class ExactMember:
     @property
     def unsettled(self) -> tuple[str, ...]:
         """The uids of pods that are bound, in no report yet, and hold something or were refused."""
-        listed, held = self._listed(), {one.uid: bool(one.containers) for one in holdings_of(self.node).pods}
-        return tuple([uid for uid in self.pods if uid not in listed and held.get(uid, True)])
+        listed = self._listed()
+        fresh = [uid for uid in self.pods if uid not in listed]
+        there = {pod.uid: pod for pod in self.node.pods} if fresh else {}
+        return tuple([uid for uid in fresh if uid not in there or pod_holding(self.node, there[uid]).containers])
 
     @property
     def is_uncertain(self) -> bool:
@@ -160,6 +162,10 @@ class ExactMember:
         if held == mine or bound is None:  # what an unknown pod asks for is unknown
             return True
         pod = bound.pod
+        if pod.readings is None and not any(
+            [one.exclusive_cpus or one.memory or one.devices for one in pod.all_containers]
+        ):
+            return True
         passing = {one.name for one in pod.init_containers if not one.is_sidecar}
         most = {
             (one.name, kind)
