@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from alignup.kubernetes.versions import KubeletVersion
 
 _THRESHOLDS: Final = gc.get_threshold()
-# New objects before a collection while all of a cluster is listed: some megabytes.
-_YOUNG_OBJECTS: Final = 200_000
+# New objects before a collection until all of a cluster is listed.
+_YOUNG_OBJECTS: Final = 1_000_000
 
 
 def run_in_cluster(kubeconfig: str | None, work: Callable[[Api], Awaitable[None]], logs: options.Logs) -> None:
@@ -89,6 +89,8 @@ def extender(*, serving: Serving = options.all_of(Serving), logs: options.Logs =
     """
     if serving.strategy not in options.STRATEGIES:
         raise InputError.at("--strategy", f"one of {', '.join(options.STRATEGIES)}", serving.strategy)
+    # what is imported and listed first stays, and collections over it would find nothing
+    gc.set_threshold(_YOUNG_OBJECTS)
     run_in_cluster(serving.kubeconfig, partial(serve_extender, serving), logs)
 
 
@@ -115,8 +117,6 @@ async def serve_extender(how: Serving, api: Api) -> None:
         leader = Leader(api, namespace, name, f"{how.pod or platform.node()}_{uuid4()}")
         if how.pod:
             led = partial(label_leader, api, namespace, how.pod)
-    # the objects of the first lists stay, and a collection over them finds nothing
-    gc.set_threshold(_YOUNG_OBJECTS)
     state = ClusterState(how.strategy, how.koordinator_profile or "")
     answers = Answers(state, fails_open=how.fail == "open", requires_near=how.require_dra_alignment)
     extender = Extender(
