@@ -23,7 +23,7 @@ from alignup.kubernetes.pod import CONFIG_SOURCE, MIRROR, NodeConstraints, Pod
 from alignup.kubernetes.pod_documents import STATIC_UID
 from alignup.kubernetes.wire import ClaimWire, Metadata  # noqa: TC001  # msgspec reads annotations
 from alignup.records import Record, field, replace
-from alignup.text.json_text import decode_json, is_too_deep
+from alignup.text.json_text import check_levels, decode_json
 
 _POLICY_PREFIX: Final = "scheduling.koordinator.sh/"
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
@@ -258,8 +258,7 @@ class PodReader:
             key = _ENCODER.encode((spec.containers, spec.init_containers, spec.resources, spec.resource_claims))
             found = self._templates.get(key)
             if found is None:
-                if is_too_deep(key):
-                    raise RecursionError
+                check_levels(key, "resources as amounts by name")
                 if len(self._templates) >= _MOST_TEMPLATES:
                     self._templates.clear()
                 with warnings.catch_warnings():

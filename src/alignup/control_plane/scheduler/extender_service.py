@@ -39,6 +39,8 @@ WOKEN: Final = "alignup.dev/woken-at"
 
 BOUND_PODS: Final = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
 NOT_LISTED: Final = "alignup has not listed the whole cluster yet"
+# Seconds between two looks for a node that can take a pod that waits; and two wakings, each of which tries all of them.
+_LOOK_SECONDS: Final = 0.05
 _WAKE_SECONDS: Final = 0.25
 _TICK_SECONDS: Final = 5.0
 _TERM_SECONDS: Final = 0.05
@@ -263,7 +265,7 @@ class Extender:
     async def _wake(self) -> None:
         """Let schedulers try refused pods again when more fits on a node than before."""
         while True:
-            await asyncio.sleep(_WAKE_SECONDS)
+            await asyncio.sleep(_LOOK_SECONDS)
             if self._leader is not None and not self._leader.leads:
                 continue
             name = self.answers.woken(self.clock())
@@ -275,3 +277,4 @@ class Extender:
             except api_client.ApiError as error:
                 self.api.complain(str(error))
                 self.state.changed.add(name)
+            await asyncio.sleep(_WAKE_SECONDS - _LOOK_SECONDS)
