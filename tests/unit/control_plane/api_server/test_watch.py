@@ -225,10 +225,12 @@ def test_an_object_of_a_page_that_was_read_in_one_step_is_ignored_by_its_name() 
         stub, names = ApiStub(), Names()
         for name in ("odd", "other"):
             await add(stub, name)
-        async with served(stub, complain=said.append) as api:
-            async with running(Follower(api, PODS, read, names, kind=PodObject).run()):
-                await until(lambda: stub.watches)
-                assert list(names.found) == ["other"]
+        async with (
+            served(stub, complain=said.append) as api,
+            running(Follower(api, PODS, read, names, kind=PodObject).run()),
+        ):
+            await until(lambda: stub.watches)
+            assert list(names.found) == ["other"]
 
     check(scenario)
     assert said == [f"{PODS}: the object default/odd is ignored: nobody can read it"]
