@@ -237,7 +237,6 @@ class PodReader:
         pod = pod.renamed(uid=uid, name=metadata.name, namespace=namespace, annotations=kept, **made)
         node = "" if found.has_ended else sys.intern(spec.node_name)
         is_leaving = metadata.deletion_timestamp is not None
-        labels = self._labels.setdefault(tuple(labels.items()), labels)
         owner = ""
         for one in metadata.owner_references or ():
             if one.controller:
@@ -245,8 +244,9 @@ class PodReader:
                 break
         since = sys.intern(found.status.start_time or metadata.creation_timestamp or "")
         # by place, which takes half as long as by name
+        shared = self._labels.setdefault(tuple(labels.items()), labels)
         facts = owner, spec.is_particular, bool(spec.node_selector), since
-        return WatchedPod(pod, spec.priority or 0, node, is_leaving, labels, *facts)
+        return WatchedPod(pod, spec.priority or 0, node, is_leaving, shared, *facts)
 
     def _template(self, spec: PodSpec) -> Pod:
         """Return a pod with these requests, whatever its name.
