@@ -91,6 +91,7 @@ class _RecordType(type):
         namespace["__record_fields__"] = fields
         # the class is among them so that one alone comes in a tuple too
         namespace["__record_values__"] = attrgetter(*namespace["__match_args__"], "__class__")
+        namespace["__record_places__"] = {key: place for place, key in enumerate(namespace["__match_args__"])}
         namespace["__record_types__"] = types
         compared = [key for key, one in fields.items() if one.compare]
         hashed = [key for key in compared if fields[key].hash is not False]
@@ -165,6 +166,7 @@ class Record(metaclass=_RecordType):
         __dataclass_fields__ = _Fields()
     __record_key__: ClassVar[Callable[[object], object]] = type
     __record_values__: ClassVar[Callable[[object], tuple[object, ...]]]
+    __record_places__: ClassVar[Mapping[str, int]]
     __record_hash__: ClassVar[Callable[[object], object]] = type
 
     def __setattr__(self, name: str, _value: object) -> NoReturn:
@@ -195,8 +197,14 @@ class Record(metaclass=_RecordType):
 
 def replace(record: _R, /, **changes: Any) -> _R:
     """Return a record with some of its fields changed, as `dataclasses.replace` does."""
-    known: Any = zip(record.__match_args__, record.__class__.__record_values__(record), strict=False)
-    return record.__class__(**dict(known, **changes))
+    owner = record.__class__
+    values = [*owner.__record_values__(record)]
+    try:
+        for name, value in changes.items():
+            values[owner.__record_places__[name]] = value
+    except KeyError:
+        return owner(**changes)  # it says which name it does not know
+    return owner(*values[:-1])
 
 
 def json_of(value: object) -> Any:

@@ -8,7 +8,7 @@ import platform
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 import click
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from alignup.control_plane.api_server.api_client import Api
     from alignup.control_plane.publishers.fleet import FleetNode
     from alignup.kubernetes.versions import KubeletVersion
+
+_THRESHOLDS: Final = gc.get_threshold()
+# New objects before a collection until all of a cluster is listed.
+_YOUNG_OBJECTS: Final = 1_000_000
 
 
 def run_in_cluster(kubeconfig: str | None, work: Callable[[Api], Awaitable[None]], logs: options.Logs) -> None:
@@ -85,6 +89,8 @@ def extender(*, serving: Serving = options.all_of(Serving), logs: options.Logs =
     """
     if serving.strategy not in options.STRATEGIES:
         raise InputError.at("--strategy", f"one of {', '.join(options.STRATEGIES)}", serving.strategy)
+    # what is imported and listed first stays, and collections over it would find nothing
+    gc.set_threshold(_YOUNG_OBJECTS)
     run_in_cluster(serving.kubeconfig, partial(serve_extender, serving), logs)
 
 
@@ -132,13 +138,13 @@ async def serve_extender(how: Serving, api: Api) -> None:
 
 
 def keep_from_collection() -> None:
-    """Exclude all objects so far from garbage collection.
+    """Exclude all objects so far from garbage collection, and let it run as often as Python does.
 
     The objects of thousands of nodes stay, and a collection over them takes tens of milliseconds, for which a scheduler
     would wait.
     """
-    gc.collect()
     gc.freeze()
+    gc.set_threshold(*_THRESHOLDS)
 
 
 @options.subcommand("fleet")

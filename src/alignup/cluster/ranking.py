@@ -366,13 +366,15 @@ def refusal_texts(
     columns: dict[str, dict[int, None]] = {}
     for name, amount in chain.from_iterable(wanted):
         columns.setdefault(name, {})[amount] = None
-    facts = np.empty((len(indices), 2 + 2 * sum(map(len, columns.values()))), np.int64)
+    facts = np.zeros((len(indices), 2 + 2 * sum(map(len, columns.values()))), np.int64)
     facts[:, 0], facts[:, 1] = answer.reason[indices], layouts.of[indices]
     place = 2
     for name, amounts in columns.items():
         cluster.nodes_with(name, list(amounts), indices, facts[:, place : place + len(amounts)])
         place += len(amounts)
-    for name, amounts in columns.items():
+    # words of single-numa-node do not tell it; whom to ask does
+    tells_more = most_asked or own_policy >= 0 or any(one.policy != _SINGLE for one in layouts.kinds)
+    for name, amounts in columns.items() if tells_more else ():
         # whether it takes more NUMA nodes now than if all that can be given were free
         there = (cluster.free(name), cluster.allocatable(name))
         free, whole = (np.cumsum(-np.sort(-found[indices], axis=1), axis=1) for found in there)

@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import aiohttp
 import msgspec
@@ -49,11 +49,11 @@ class _Meta(msgspec.Struct, rename="camel"):
     next_page: str = msgspec.field(name="continue", default="")
 
 
-class ObjectList(msgspec.Struct):
-    """A list of objects on the wire, or a page of one; the objects stay text until each is decoded."""
+class ObjectList(msgspec.Struct, Generic[T]):
+    """A list of objects on the wire, or a page of one; objects of the type `msgspec.Raw` are text still."""
 
     metadata: _Meta = msgspec.field(default_factory=_Meta)
-    items: list[msgspec.Raw] | None = None
+    items: list[T] | None = None
 
 
 class _Event(msgspec.Struct):
@@ -110,6 +110,7 @@ class Follower(Generic[T]):
         api: the server.
         path: of the list.
         decode: makes an object of its JSON; an object of which it raises `AlignupError` is ignored.
+        kind: a type of which `decode` takes values too: pages of it are read in one step where that can be done.
         sink: where objects go.
         query: selectors.
         is_optional: do without objects that the server does not have, or does not show.
@@ -120,14 +121,15 @@ class Follower(Generic[T]):
         self,
         api: Api,
         path: str,
-        decode: Callable[[msgspec.Raw], T],
+        decode: Callable[[Any], T],
         sink: Sink[T],
         *,
+        kind: Any = msgspec.Raw,
         query: Mapping[str, str] | None = None,
         is_optional: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._is_optional, self._clock = is_optional, clock
+        self._is_optional, self._clock, self._kind = is_optional, clock, kind
         self._api, self._path, self._decode, self._sink = api, path, decode, sink
         self._query = dict(query or {})
         self._version = ""
@@ -182,7 +184,7 @@ class Follower(Generic[T]):
         wanted = list(self._wanted)
         self.list_began = self._clock()
         said, self._ignored = self._ignored, {}  # those that are gone are forgotten
-        async for page in _pages(self._api, self._path, self._query):
+        async for page in _pages(self._api, self._path, self._query, self._kind):
             found += [one for item in page.items or () if (one := self._read(item, said)) is not None]
             self._version = page.metadata.resource_version
         self._sink.listed(found)
@@ -255,12 +257,12 @@ class Follower(Generic[T]):
         if version:
             self._version = version
 
-    def _read(self, data: msgspec.Raw, said: Mapping[str, str]) -> T | None:
+    def _read(self, data: Any, said: Mapping[str, str]) -> T | None:
         """Return an object; None, and a complaint if there was none of this version, if it cannot be read."""
         try:
             return self._decode(data)
         except AlignupError as error:
-            meta = _meta(data)
+            meta = _meta(msgspec.json.encode(data))
             name = "/".join(filter(None, (meta.namespace, meta.name))) or "without a name"
             if said.get(name) != meta.resource_version:
                 self._api.complain(f"{self._path}: the object {name} is ignored: {error}")
@@ -268,7 +270,9 @@ class Follower(Generic[T]):
             return None
 
 
-async def _pages(api: Api, path: str, query: Mapping[str, str]) -> AsyncIterator[ObjectList]:
+async def _pages(
+    api: Api, path: str, query: Mapping[str, str], kind: Any = msgspec.Raw
+) -> AsyncIterator[ObjectList[Any]]:
     """Yield the pages of a list.
 
     Raises:
@@ -277,8 +281,8 @@ async def _pages(api: Api, path: str, query: Mapping[str, str]) -> AsyncIterator
     query = {**query, "limit": str(_PAGE)}
     seen: set[object] = set()
     for _ in range(_MOST_PAGES):
-        page = decode_list(await api.request("GET", path, query=query))
-        token, first = page.metadata.next_page, hash(bytes(page.items[0])) if page.items else None
+        page = decode_list(await api.request("GET", path, query=query), kind)
+        token, first = page.metadata.next_page, hash(msgspec.json.encode(page.items[0])) if page.items else None
         if token in seen or first in seen:
             raise InputError(f"a list of {path} has pages that repeat")
         yield page
@@ -300,13 +304,18 @@ async def list_objects(api: Api, path: str, query: Mapping[str, str] | None = No
             yield item
 
 
-def decode_list(text: bytes) -> ObjectList:
-    """Return a list of objects; values in them that are nested beyond measure are null.
+def decode_list(text: bytes, kind: Any = msgspec.Raw) -> ObjectList[Any]:
+    """Return a list of objects of some type; of text, if one of them cannot be read so.
+
+    Values in text that are nested beyond measure are null.
 
     Raises:
         InputError: it is none.
     """
-    found = _decoded(text, "a list of objects", ObjectList)
+    if kind is not msgspec.Raw:
+        with suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
+            return msgspec.json.decode(text, type=ObjectList[kind])
+    found = _decoded(text, "a list of objects", ObjectList[msgspec.Raw])
     found.items = [_shallow(item) for item in found.items or ()]
     return found
 
@@ -328,7 +337,7 @@ def _shallow(data: msgspec.Raw) -> msgspec.Raw:
     return msgspec.Raw(without_depths(text, _LEVELS)) if is_too_deep(text) else data
 
 
-def _meta(data: msgspec.Raw) -> _Meta:
+def _meta(data: bytes | msgspec.Raw) -> _Meta:
     """Return what there is of an object's metadata, of which all may be missing."""
     with suppress(InputError):
         return decode_json(data, "an object", kind=_Versioned).metadata

@@ -8,7 +8,7 @@ Questions about the state are answered in `alignup.control_plane.scheduler.exten
 from __future__ import annotations
 
 from contextlib import suppress
-from itertools import repeat
+from itertools import compress, repeat
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import msgspec
@@ -107,8 +107,10 @@ class ClusterState:
             del self.by_node[pod.node]
         member = self.members.get(pod.node)
         if member is not None:
-            member.gone(uid, now)
-            self._note(member)
+            if member.gone(uid, now):
+                self._note(member)
+            else:  # answers still hold: a scheduler asks for all that wait when a pod ends, before a report comes
+                self._doubt(member)
 
     def assume(self, pod: WatchedPod, now: float) -> None:
         """Count a pod as bound before the API server says so."""
@@ -156,10 +158,10 @@ class ClusterState:
         self.by_node.setdefault(pod.node, {})[uid] = pod
         member = self.members.get(pod.node)
         if isinstance(member, ExactMember):
-            if is_new or uid in member.pods:  # else a report has told that it holds nothing any more
-                member.bind(pod, now)
+            # a pod that is not among a node's any more was said by a report to hold nothing
+            if (is_new or uid in member.pods) and member.bind(pod, now):
+                self.view.touch(member.name)
             self._doubt(member)
-            self.view.touch(member.name)
         elif member is not None:
             mask = 0  # where it would place the pod: unknown
             with suppress(AlignupError):
@@ -440,6 +442,8 @@ class View:
         self._rows: dict[str, Row] = {}
         self._is_stale = True
         self._layouts: Layouts | None = None
+        # By what a pod asks for and the strategy, which nodes would take it without other pods.
+        self._without_pods: dict[object, npt.NDArray[np.bool_]] = {}
         # By member and by what a pod asks for, why the member refuses it as it is now.
         self._told: dict[str, dict[object, str]] = {}
         # The same of the profile, with whether it does and the score; of empty nodes by the names that they have here.
@@ -529,11 +533,24 @@ class View:
         Raises:
             InputError: as `judge`.
         """
-        self._settle()
-        number = self._index[name]
-        answer = Evaluation.empty(len(self._index))
-        self._cluster.judge(self._cluster.job(pod), pod, strategy, answer, number, number + 1)
-        return int(answer.affinity[number])
+        numbers, answer = self._judge_some(pod, [name], strategy)
+        return int(answer.affinity[numbers[0]])
+
+    def _judge_some(self, pod: Pod, names: Sequence[str], strategy: str) -> tuple[npt.NDArray[np.int64], Evaluation]:
+        """Return the numbers of some members, and what they say to a pod by their amounts, in the places of these."""
+        numbers, answer = self.numbers(names), Evaluation.empty(len(self.members))
+        self._cluster.judge(self._cluster.job(pod), pod, strategy, answer, 0, len(numbers), numbers)
+        return numbers, answer
+
+    def admitting(self, pod: Pod, names: Sequence[str], strategy: str) -> list[str]:
+        """Return which of some members take a pod, as `judge` says: in less time, where these are few.
+
+        Raises:
+            InputError: as `judge`.
+        """
+        numbers, answer = self._judge_some(pod, names, strategy)
+        refused = self.refusals(pod, names)
+        return [name for name in compress(names, answer.admitted[numbers].tolist()) if name not in refused]
 
     def texts(
         self, pod: Pod, judged: Evaluation, numbers: npt.NDArray[np.int64], *, asks_nodes: bool = True
@@ -563,8 +580,12 @@ class View:
     def empty_admits(self, pod: Pod, strategy: str) -> npt.NDArray[np.bool_]:
         """Return which nodes would admit the pod if no other pod were there."""
         self._settle()
-        found: npt.NDArray[np.bool_] = self._judged(self._empties, pod, strategy).admitted[self._kinds]
-        return found
+        key = demand_key(pod), strategy
+        if key not in self._without_pods:
+            if len(self._without_pods) >= _MOST_KINDS:
+                self._without_pods.clear()
+            self._without_pods[key] = self._judged(self._empties, pod, strategy).admitted[self._kinds]
+        return self._without_pods[key]
 
     def _settle(self) -> None:
         """Build the clusters anew after nodes came or went; without pods, equal nodes are judged once."""
@@ -574,7 +595,7 @@ class View:
         nodes = [one.node for one in members if isinstance(one, ExactMember)]
         rows = dict(zip(self._cluster.names, self._cluster.rows, strict=True)) | self._rows
         self._cluster = Cluster([one.name for one in members], [rows[one.name] for one in members], nodes)
-        self._rows, self._profiled = {}, {}
+        self._rows, self._without_pods, self._profiled = {}, {}, {}
         self._layouts = None
         self._index = {one.name: number for number, one in enumerate(members)}
         kinds: dict[int | bytes, tuple[int, _Known]] = {}

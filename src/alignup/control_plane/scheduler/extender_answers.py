@@ -232,8 +232,7 @@ class Answers:
                 return is_known and bool(member.node.try_admit(pod.pod))
             except AlignupError:
                 return False
-        judged = self.state.view.judge(pod.pod, self.state.strategy)
-        return bool(judged.admitted[self.state.view.numbers([name])[0]])
+        return bool(self.state.view.admitting(pod.pod, [name], self.state.strategy))
 
     def woken(self, now: float) -> str:
         """Return a node whose change lets a waiting pod in, empty if there is none, and forget the changes."""
@@ -241,7 +240,6 @@ class Answers:
         self.state.changed.clear()
         if not names or not self.waiting:
             return ""
-        numbers = self.state.view.numbers(names)
         uncertain = self.state.uncertain
         # a scheduler asks for every pod again within minutes; one that it does not ask for is gone
         for uid in [uid for uid, (_, since) in self.waiting.items() if since < now - _ASKED_WITHIN]:
@@ -251,10 +249,10 @@ class Answers:
         kinds = {(id(one.pod.all_containers), *one.pod.annotations.items()): one for one in waiting}
         for pod in list(kinds.values())[:_MOST_KINDS]:
             try:
-                admitted = self.state.view.judge(pod.pod, self.state.strategy).admitted[numbers]
+                admitting = self.state.view.admitting(pod.pod, names, self.state.strategy)
             except InputError:
                 continue
-            for name in compress(names, admitted.tolist()):
+            for name in admitting:
                 if name not in uncertain and self._is_near_enough(pod.pod, name):
                     return name
         return ""

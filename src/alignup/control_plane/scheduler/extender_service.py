@@ -40,6 +40,8 @@ WOKEN: Final = "alignup.dev/woken-at"
 
 BOUND_PODS: Final = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
 NOT_LISTED: Final = "alignup has not listed the whole cluster yet"
+# Seconds between two looks for a node that can take a pod that waits; and two wakings, each of which tries all of them.
+_LOOK_SECONDS: Final = 0.05
 _WAKE_SECONDS: Final = 0.25
 _TICK_SECONDS: Final = 5.0
 _TERM_SECONDS: Final = 0.05
@@ -102,8 +104,8 @@ class Extender:
             return lambda data: read(decode_json(data, "an object"), "it")
 
         self.followers: tuple[Follower[Any], ...] = (
-            follow(api_client.NODES, objects.decode_node, nodes),
-            follow(api_client.PODS, self._decode, pods, query=BOUND_PODS),
+            follow(api_client.NODES, objects.decode_node, nodes, kind=objects.NodeObject),
+            follow(api_client.PODS, self._decode, pods, query=BOUND_PODS, kind=objects.PodObject),
             follow(api_client.TOPOLOGIES, decode_report, reports),
             *(
                 follow(f"{api_client.CLAIMS}/{kind}", decoder(read), sink, is_optional=True)
@@ -133,8 +135,8 @@ class Extender:
         if self._leader is not None and self._leader.term != self._term:
             raise AlignupError("this extender has just begun to lead, and lists what was bound before")
 
-    def _decode(self, data: bytes | msgspec.Raw) -> objects.WatchedPod:
-        """Return the record of a Pod in JSON; one that cannot be read asks for nothing, with a warning."""
+    def _decode(self, data: bytes | msgspec.Raw | objects.PodObject) -> objects.WatchedPod:
+        """Return the record of a Pod; one that cannot be read asks for nothing, with a warning."""
         found = objects.decode_pod(data)
         try:
             return self.read(found)
@@ -287,7 +289,7 @@ class Extender:
     async def _wake(self) -> None:
         """Let schedulers try refused pods again when more fits on a node than before."""
         while True:
-            await asyncio.sleep(_WAKE_SECONDS)
+            await asyncio.sleep(_LOOK_SECONDS)
             if self._leader is not None and not self._leader.leads:
                 continue
             name = self.answers.woken(self.clock())
@@ -299,3 +301,4 @@ class Extender:
             except api_client.ApiError as error:
                 self.api.complain(str(error))
                 self.state.changed.add(name)
+            await asyncio.sleep(_WAKE_SECONDS - _LOOK_SECONDS)

@@ -67,8 +67,10 @@ class ExactMember:
     @property
     def unsettled(self) -> tuple[str, ...]:
         """The uids of pods that are bound, in no report yet, and hold something or were refused."""
-        listed, held = self._listed(), {one.uid: bool(one.containers) for one in holdings_of(self.node).pods}
-        return tuple([uid for uid in self.pods if uid not in listed and held.get(uid, True)])
+        listed = self._listed()
+        fresh = [uid for uid in self.pods if uid not in listed]
+        there = {pod.uid: pod for pod in self.node.pods} if fresh else {}
+        return tuple([uid for uid in fresh if uid not in there or pod_holding(self.node, there[uid]).containers])
 
     @property
     def is_uncertain(self) -> bool:
@@ -77,31 +79,33 @@ class ExactMember:
             return True
         return bool(self._leaving) and bool(self.pending)
 
-    def bind(self, bound: WatchedPod, now: float) -> None:
-        """Count a pod that was bound to this node, or that changed since."""
+    def bind(self, bound: WatchedPod, now: float) -> bool:
+        """Count a pod that was bound to this node, or that changed since; return whether the node was asked."""
         uid = bound.pod.uid
-        is_new = uid not in self.pods
+        asks = uid not in self.pods and not self.node.manager.has_pod(uid)
         self.pods[uid] = bound
-        if is_new and not self.node.manager.has_pod(uid):
+        if asks:
             _admit(self.node, bound.pod)
         if bound.is_leaving and self.reports:
             self._leaving.setdefault(uid, now)
+        return asks
 
-    def gone(self, uid: str, now: float) -> None:
-        """Remove a pod that has ended, or was deleted, or was never bound after all.
+    def gone(self, uid: str, now: float) -> bool:
+        """Remove a pod that has ended, or was deleted, or was never bound after all; return whether that frees any.
 
         What it held stays taken until a report leaves it out, if a report has listed it.
         """
         if uid in self.pods and self.reports and uid in self._listed():
             self._leaving.setdefault(uid, now)
-            return
+            return False
         if uid in self.pods and self.reports:
             behind = list(self.pods)[list(self.pods).index(uid) + 1 :]
             self._doubted |= dict.fromkeys(set(behind).intersection(self.unsettled), now)
         self.pods.pop(uid, None)
         self._leaving.pop(uid, None)
-        if self.node.manager.has_pod(uid):
+        if found := self.node.manager.has_pod(uid):
             self.node.remove(uid)
+        return found
 
     def report(self, holdings: Holdings) -> bool:
         """Take in what the node says of its pods; return whether it made a difference for what can be admitted.
@@ -169,6 +173,10 @@ class ExactMember:
         if held == mine or bound is None:  # what an unknown pod asks for is unknown
             return True
         pod = bound.pod
+        if pod.readings is None and not any(
+            one.exclusive_cpus or one.memory or one.devices for one in pod.all_containers
+        ):
+            return True
         passing = {one.name for one in pod.init_containers if not one.is_sidecar}
         most = {
             (one.name, kind)
@@ -249,11 +257,15 @@ class AmountsMember:
         self.pods[uid] = bound
         self._count()
 
-    def gone(self, uid: str, _now: float = 0.0) -> None:
-        """Forget a pod that has ended; what the object counted for it stays taken until the object changes."""
+    def gone(self, uid: str, _now: float = 0.0) -> bool:
+        """Forget a pod that has ended; return whether that frees any.
+
+        What the object counted for it stays taken until the object changes.
+        """
         self.pods.pop(uid, None)
-        if self._pending.pop(uid, None) is not None:
+        if found := self._pending.pop(uid, None) is not None:
             self._count()
+        return found
 
     def report(self, topology: Topology, covered: Iterable[str]) -> None:
         """Take in what another object says.

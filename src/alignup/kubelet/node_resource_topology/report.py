@@ -200,10 +200,11 @@ def restored_node(template: Node, holdings: Holdings, known: Mapping[str, Pod]) 
     node = template.copy()
     pods = []
     for held in holdings.pods:
-        names = [name for name in held.containers if name or len(held.containers) == 1]
-        pods.append(
-            known.get(held.uid) or Pod(held.uid, held.name, held.namespace, containers=tuple(map(Container, names)))
-        )
+        found = known.get(held.uid)
+        if found is None:
+            names = [name for name in held.containers if name or len(held.containers) == 1]
+            found = Pod(held.uid, held.name, held.namespace, containers=tuple(map(Container, names)))
+        pods.append(found)
     node.manager.restore(pods)
     # most hold nothing
     for pod, held in [both for both in zip(pods, holdings.pods, strict=True) if both[1].containers]:

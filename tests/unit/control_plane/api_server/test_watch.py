@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import msgspec
 import pytest
 
 from alignup.control_plane.api_server.api_client import Pauses
 from alignup.control_plane.api_server.objects import PodObject, decode_pod
 from alignup.control_plane.api_server.watch import Follower
+from alignup.errors import InputError
 from alignup.text.json_text import DEPTH_LIMIT
 from api_stub import PODS, ApiStub, running, served, until
 from watched import pod_object
-
-if TYPE_CHECKING:
-    import msgspec
 
 
 class Names:
@@ -40,11 +39,11 @@ async def add(stub: ApiStub, name: str, **given: Any) -> None:
 
 
 @asynccontextmanager
-async def following(stub: ApiStub, query: dict[str, str] | None = None, **options: Any):
-    """A follower of all pods that has listed them."""
+async def following(stub: ApiStub, query: dict[str, str] | None = None, kind: Any = msgspec.Raw, **options: Any):
+    """A follower of all pods that has listed them; pages are read object by object, or in one step."""
     names = Names()
     async with served(stub, **options) as api:
-        follower = Follower(api, PODS, decode_pod, names, query=query)
+        follower = Follower(api, PODS, decode_pod, names, query=query, kind=kind)
         async with running(follower.run()):
             await until(lambda: stub.watches)
             yield follower, names
@@ -54,13 +53,17 @@ def check(scenario) -> None:
     asyncio.run(scenario())
 
 
-def test_what_is_there_is_listed_in_pages_and_what_changes_is_watched() -> None:
+KINDS = pytest.mark.parametrize("kind", [msgspec.Raw, PodObject])
+
+
+@KINDS
+def test_what_is_there_is_listed_in_pages_and_what_changes_is_watched(kind) -> None:
     async def scenario() -> None:
         stub = ApiStub()
         stub.page = 3
         for number in range(10):
             await add(stub, f"p{number}")
-        async with following(stub) as (_, names):
+        async with following(stub, kind=kind) as (_, names):
             assert len(names.found) == 10
             await add(stub, "new")
             await stub.delete(PODS, "p0", "default")
@@ -192,19 +195,45 @@ def test_an_object_that_nobody_can_read_is_passed_over_until_it_changes() -> Non
     assert "the object default/odd is ignored: expected a Pod, got" in said[0]
 
 
-def test_an_object_in_a_list_that_nobody_can_read_hides_no_other_and_is_said_once() -> None:
+@KINDS
+def test_an_object_in_a_list_that_nobody_can_read_hides_no_other_and_is_said_once(kind) -> None:
     said: list[str] = []
 
     async def scenario() -> None:
         stub = ApiStub()
         await stub.put(PODS, dict(ODD))
         await add(stub, "other")
-        async with following(stub, pauses=Pauses(0.01, 0.05, resync=0.05), complain=said.append) as (follower, names):
+        options = {"pauses": Pauses(0.01, 0.05, resync=0.05), "complain": said.append, "kind": kind}
+        async with following(stub, **options) as (follower, names):
             await until(lambda: follower.lists > 2)
             assert list(names.found) == ["other"]
 
     check(scenario)
     assert len([one for one in said if "default/odd is ignored" in one]) == 1
+
+
+def test_an_object_of_a_page_that_was_read_in_one_step_is_ignored_by_its_name() -> None:
+    said: list[str] = []
+
+    def read(found: msgspec.Raw | PodObject) -> PodObject:
+        assert isinstance(found, PodObject)
+        if found.metadata.name == "odd":
+            raise InputError("nobody can read it")
+        return found
+
+    async def scenario() -> None:
+        stub, names = ApiStub(), Names()
+        for name in ("odd", "other"):
+            await add(stub, name)
+        async with (
+            served(stub, complain=said.append) as api,
+            running(Follower(api, PODS, read, names, kind=PodObject).run()),
+        ):
+            await until(lambda: stub.watches)
+            assert list(names.found) == ["other"]
+
+    check(scenario)
+    assert said == [f"{PODS}: the object default/odd is ignored: nobody can read it"]
 
 
 def test_a_deleted_object_that_nobody_can_read_leads_to_a_list() -> None:
@@ -221,8 +250,9 @@ def test_a_deleted_object_that_nobody_can_read_leads_to_a_list() -> None:
     check(scenario)
 
 
+@KINDS
 @pytest.mark.parametrize("is_listed", [True, False])
-def test_a_value_of_thousands_of_levels_hides_no_object(is_listed) -> None:
+def test_a_value_of_thousands_of_levels_hides_no_object(is_listed, kind) -> None:
     """Where nobody wants to know the value, not even its own."""
 
     async def scenario() -> None:
@@ -233,7 +263,7 @@ def test_a_value_of_thousands_of_levels_hides_no_object(is_listed) -> None:
         if is_listed:
             await stub.put(PODS, strange)
             await stub.put(PODS, unread)
-        async with following(stub) as (follower, names):
+        async with following(stub, kind=kind) as (follower, names):
             if not is_listed:
                 await stub.put(PODS, strange)
                 await stub.put(PODS, unread)

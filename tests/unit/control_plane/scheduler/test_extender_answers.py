@@ -20,6 +20,7 @@ from alignup.control_plane.scheduler.extender_answers import FAR, UNCERTAIN, UNK
 from alignup.errors import InputError
 from alignup.kubelet.node_resource_topology.report import Description, decode_report
 from alignup.node import Node
+from alignup.records import replace as replaced
 from claims_cases import DRIVER, claim_named, class_of, slice_of
 from watched import description, pod_object, report, watched
 
@@ -65,6 +66,38 @@ def test_equal_pods_are_told_the_same_until_something_changes(answers, monkeypat
     answers.state.pod_seen(watched("v", "exact-a", cpu=4), 0)
     assert answers.filter(watched("w", cpu=4), ALL, 0).passed == ["exact-b", "amounts"]
     assert judged[-1] == "w"
+
+
+def test_a_pod_whose_end_frees_nothing_yet_leaves_answers_as_they_are(answers, monkeypatch) -> None:
+    """A scheduler asks for all pods that wait when a pod ends or changes, before its node reports that."""
+    state, old, held = answers.state, watched("old", "exact-a", cpu=3), empty()
+    held.admit(old.pod)
+    state.pod_seen(old, 0)
+    state.report_seen(report("exact-a", described=description(), holdings=held), 0)
+    refused = answers.filter(watched("p", cpu=3, gpu=2), ["exact-a"], 0)
+    assert not refused.passed
+    judged: list[str] = []
+    judge = View.judge
+    monkeypatch.setattr(View, "judge", lambda view, pod, how: judged.append(pod.name) or judge(view, pod, how))
+    for change in (lambda: state.pod_seen(replaced(old, since="later"), 1), lambda: state.pod_gone("uid-old", 2)):
+        change()
+        assert answers.filter(watched("p", cpu=3, gpu=2), ["exact-a"], 2) is refused
+    assert not judged
+    state.report_seen(report("exact-a", described=description(), holdings=empty()), 3)
+    answers.filter(watched("p", cpu=3, gpu=2), ["exact-a"], 3)
+    assert judged == ["p"]
+
+
+def test_some_nodes_are_asked_as_all_are(answers) -> None:
+    state = answers.state
+    state.pod_seen(watched("a", "exact-b", cpu=4), 0)
+    state.pod_seen(watched("b", "amounts", cpu=3), 0)
+    for cpu in range(1, 6):
+        pod = watched(f"p{cpu}", cpu=cpu, gpu=1).pod
+        numbers, judged = state.view.numbers(ALL), state.view.judge(pod, state.strategy)
+        passed = [name for name, number in zip(ALL, numbers, strict=True) if judged.admitted[number]]
+        assert state.view.admitting(pod, ALL, state.strategy) == passed
+        assert state.view.admitting(pod, ["exact-b"], state.strategy) == [one for one in passed if one == "exact-b"]
 
 
 def test_only_nodes_asked_for_are_answered(answers) -> None:

@@ -1,0 +1,152 @@
+"""What an extender takes of a processor for pods, from their first question to their end.
+
+    python benches/extender_lives.py [PODS]
+
+plays a scheduler, its API server and 100 kubelets of the policy single-numa-node beside one `alignup extender`: each
+pod is asked for, scored, bound, reported, runs and ends; nodes are nearly full, and each pod that waits is asked for
+again whenever a pod is bound, when it ends, before its node reports that, and afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+
+from alignup import read_pod
+from alignup.control_plane.api_server.api_client import NODES, PODS, TOPOLOGIES
+from alignup.control_plane.publishers.fleet import FleetNode, read_fleet
+from api_stub import ApiStub, served
+from rig_workload import allocatable, cpus_of, workload
+from whole_cluster import kubeconfig, processor_seconds
+
+COUNT = 100
+LOAD = 0.9
+WAITING = 4
+"""Pods that wait at most: of others the oldest running one ends."""
+MOMENT = 0.004
+"""Seconds for events to be taken in, before the next question."""
+
+
+class Play:
+    """A scheduler, and what it looks at."""
+
+    def __init__(self, stub: ApiStub, url: str, session: aiohttp.ClientSession, fleet: dict[str, FleetNode]) -> None:
+        self.stub, self.url, self.session, self.fleet = stub, url, session, fleet
+        self.running: list[tuple[dict[str, Any], str]] = []
+        self.waiting: list[dict[str, Any]] = []
+        self.questions = 0
+
+    async def ask(self, verb: str, fields: dict[str, Any]) -> Any:
+        """Return the extender's answer."""
+        self.questions += 1
+        async with self.session.post(f"{self.url}/{verb}", json=fields) as response:
+            return await response.json()
+
+    async def place(self, pod: dict[str, Any]) -> bool:
+        """Try to place a pod; return whether it was."""
+        args = {"Pod": pod, "Nodes": None, "NodeNames": list(self.fleet)}
+        passed = (await self.ask("filter", args))["NodeNames"]
+        if not passed:
+            return False
+        scores = await self.ask("prioritize", {**args, "NodeNames": passed})
+        name = max(scores, key=lambda one: one["Score"])["Host"]
+        metadata = pod["metadata"]
+        binding = {"PodName": metadata["name"], "PodNamespace": "default", "PodUID": metadata["uid"], "Node": name}
+        assert (await self.ask("bind", binding))["Error"] == ""
+        assert self.fleet[name].admit(read_pod(pod)) is None
+        await self.report(name)
+        await self.status(pod, "Running")
+        self.running.append((pod, name))
+        return True
+
+    async def status(self, pod: dict[str, Any], phase: str) -> None:
+        """Let the kubelet write a phase of a pod."""
+        there = self.stub.get(PODS, pod["metadata"]["name"], "default")
+        await self.stub.put(PODS, {**there, "status": {"phase": phase, "startTime": "2026-01-02T03:04:05Z"}})
+        await asyncio.sleep(MOMENT)
+
+    async def report(self, name: str) -> None:
+        """Let a node report what its pods hold."""
+        await self.stub.put(TOPOLOGIES, self.fleet[name].report(with_holdings=True))
+        await asyncio.sleep(MOMENT)
+
+    async def retry(self) -> None:
+        """Try to place all pods that wait, in the order of the queue."""
+        self.waiting = [one for one in self.waiting if not await self.place(one)]
+
+    async def end_oldest(self) -> None:
+        """Let the pod that runs for the longest end."""
+        pod, name = self.running.pop(0)
+        await self.status(pod, "Succeeded")
+        await self.retry()  # as a scheduler does at once, and the node has not reported yet
+        self.fleet[name].end(pod["metadata"]["uid"])
+        await self.report(name)
+        await self.retry()
+
+    async def play(self, pods: list[dict[str, Any]], most: float) -> None:
+        """Let pods come one after another; so many CPUs are asked for at most."""
+        for pod in pods:
+            await self.stub.put(PODS, pod)
+            while self.running and (
+                len(self.waiting) >= WAITING or sum(cpus_of(one) for one, _ in self.running) + cpus_of(pod) > most
+            ):
+                await self.end_oldest()
+            if await self.place(pod):
+                await self.retry()  # an event of another pod makes a scheduler try those that wait
+            else:
+                self.waiting.append(pod)
+
+
+async def measured(pods: int, folder: Path) -> tuple[float, int]:
+    """Return the processor seconds of an extender that so many pods come to, and how often it was asked."""
+    described, asked = workload(3 * COUNT, pods, 1.0)
+    described = described[::3]
+    for one in described:
+        one["kubelet"]["topologyManagerPolicy"] = "single-numa-node"
+        one["devices"]["example.com/gpu"] = [{"id": f"gpu{gpu}", "numa": gpu % 2} for gpu in range(4)]
+    fleet = {one.name: one for one in read_fleet("\n".join(map(json.dumps, described)).encode(), "nodes")}
+    for one in fleet.values():
+        one.node.whole_verdict = False  # what nodes have in total is the scheduler's to count, and none does here
+    stub = ApiStub()
+    for one in asked:
+        one["metadata"]["uid"] = f"uid-{one['metadata']['name']}"
+    for name, one in fleet.items():
+        await stub.put(NODES, {"metadata": {"name": name, "labels": {}}})
+        await stub.put(TOPOLOGIES, one.report(with_holdings=True))
+    async with served(stub) as api, aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(600)) as session:
+        port = int(str(api._configuration.host).rpartition(":")[2])  # noqa: SLF001  # where the stub is served
+        words = ["-m", "alignup", "extender", "--kubeconfig", str(kubeconfig(folder, port)), "--listen", "127.0.0.1:0"]
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-u", *words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        assert process.stdout is not None
+        url = "http://" + (await process.stdout.readline()).decode().rpartition(" ")[2].strip()
+        while stub.watches < 3 or (await session.get(f"{url}/healthz")).status != 200:  # noqa: ASYNC110  # another process
+            await asyncio.sleep(0.1)
+        play = Play(stub, url, session, fleet)
+        begun = processor_seconds(process.pid)
+        await play.play(asked, LOAD * allocatable(described))
+        took = processor_seconds(process.pid) - begun
+        process.terminate()
+        await process.wait()
+    return took, play.questions
+
+
+def main(pods: int = 600) -> None:
+    """Print what one pod takes."""
+    with tempfile.TemporaryDirectory() as folder:
+        took, asked = asyncio.run(measured(pods, Path(folder)))
+        print(json.dumps({"processor ms a pod": 1000 * took / pods, "questions a pod": asked / pods}))
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))
