@@ -1,0 +1,59 @@
+"""Behaviour of `.ci/release`, as far as no kubelet is asked."""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RELEASES = sorted((ROOT / "src/alignup/kubernetes/releases").glob("*.json"))
+
+
+@pytest.fixture(scope="module")
+def release():
+    return runpy.run_path(str(ROOT / ".ci/release"))
+
+
+def test_every_theme_changes_scenarios_of_every_kind(release):
+    """Those among them with containers that have no resources."""
+    themes = {theme for theme, _ in release["fresh"](4_000_000, 300)}
+    assert themes == {f"fresh {theme}" for theme, _ in release["CHANGES"]}
+
+
+@pytest.mark.parametrize("path", RELEASES, ids=lambda path: path.stem)
+def test_a_draft_is_written_as_the_files_of_releases_are(release, path):
+    text = path.read_text("utf-8")
+    assert release["as_file"](json.loads(text)) == text
+
+
+def test_what_only_some_runs_decide_otherwise_is_not_a_difference(release):
+    def answer(mask):
+        hints = {"devices": {"example.com/nic": [{"numa": [mask], "preferred": True}]}}
+        return {"s": {"expect": [{"admitted": True, "containers": {"c": {"hints": hints}}}]}}
+
+    case = {"name": "s", "steps": []}
+    told = {"1.36.3": [answer(0), answer(0)], "1.37.2": [answer(1), answer(1)]}
+    assert release["parts"](case, told, "1.36.3", "1.37.2")
+    told["1.36.3"].append(answer(1))
+    assert not release["parts"](case, told, "1.36.3", "1.37.2")
+
+
+def test_without_the_package_it_says_which_environment_to_use(tmp_path):
+    (tmp_path / "alignup").mkdir()
+    (tmp_path / "alignup/__init__.py").write_text("raise ModuleNotFoundError('none', name='alignup')")
+    ended = subprocess.run(  # noqa: S603  # ours
+        [sys.executable, ROOT / ".ci/release", "1.36.3", "1.37.2"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("release: no module alignup in ")
+    assert "pip install -e ." in ended.stderr
