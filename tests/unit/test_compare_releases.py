@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -42,6 +43,16 @@ def test_what_only_some_runs_decide_otherwise_is_not_a_difference(release):
     assert release["parts"](case, told, "1.36.3", "1.37.2")
     told["1.36.3"].append(answer(1))
     assert not release["parts"](case, told, "1.36.3", "1.37.2")
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="programs are run by root, by unshare")
+def test_a_program_that_dies_of_a_scenario_ends_the_comparison_with_its_words(release, tmp_path):
+    program = tmp_path / "managers"
+    program.write_text("#!/bin/sh\necho 'panic: nothing to pass as topologymanager.HintProvider' >&2\nexit 2\n")
+    program.chmod(0o755)
+    cases = [{"kubelet": {"cpuManagerPolicy": "static", "memoryManagerPolicy": "Static"}}]
+    with pytest.raises(SystemExit, match=r"managers of 1\.38\.0 end without an answer: panic: nothing to pass as"):
+        release["try_out"]("1.38.0", program, cases, tmp_path / "var")
 
 
 def test_without_the_package_it_says_which_environment_to_use(tmp_path):
