@@ -278,17 +278,22 @@ def _columns(resources: Sequence[ResourcePart]) -> Columns:
     Of many nodes, those that have the same share a column. Devices near several nodes, or near none, have their own.
     """
     names: dict[tuple[PlacePart | None, ...], list[int]] = {}
-    own = {}
+    first, own = {}, {}
     nodes = sorted({place.numa_nodes for one in resources for place in one.places if place.capacity})
     for where in nodes:
         places = tuple(next((one for one in part.places if one.numa_nodes == where), None) for part in resources)
         if len(where) == 1 and len(nodes) > MOST_COLUMNS:
             alike = tuple(one and replace(one, numa_nodes=(), holders=()) for one in places)
             names.setdefault(alike, []).append(where[0])
+            first.setdefault(alike, places)
         else:
             name = named("NUMA node" if len(where) == 1 else "near NUMA node", where)
             own[places] = name if where else "no NUMA node known"
-    return {places: f"NUMA node{'s' * (len(alike) > 1)} {CPUSet(alike)}" for places, alike in names.items()} | own
+    each = {
+        first[alike]: ("each of NUMA nodes " if ids[1:] else "NUMA node ") + str(CPUSet(ids))
+        for alike, ids in names.items()
+    }
+    return each | own
 
 
 def _table(

@@ -175,7 +175,9 @@ def _of_allocation(trial: Trial, question: Question, refusal: Refusal) -> Cause:
         return whole_cores(container.exclusive_cpus, trial.cpus_per_core, words)
     amounts = _amounts_in(trial, question)
     is_short = bool(blamed) and all(name in amounts and amounts[name].is_too_little for name in blamed)
-    if question.failed in {"cpu", "devices", "memory"} and (is_short or " are free: " in words):
+    # what a device manager itself says counts devices without a NUMA node, too: it allocates them as well
+    may = question.failed in {"cpu", "memory"} and " are free: " in words
+    if may or (is_short and question.failed in {"cpu", "devices", "memory"}):
         words = too_little(blamed, in_words(question.failed_accounts), amounts)
     return Cause(words, "allocation", blamed)
 
