@@ -167,13 +167,13 @@ def show_step(console: Console, step: Step, explanation: Explanation, *, is_shor
     only = explanation.blamed if is_short else ()
     resources = [one for one in step.resources if not only or one.resource in only]
     if resources:
-        show_resources(console, resources, explanation.removed)
+        show_resources(console, resources, explanation.named_first)
         show_left_out(console, len(step.resources) - len(resources), "resource")
     elif step.container is not None:
         console.print("requests nothing that is allocated by NUMA node")
     show_prose(console, f"rule: {step.rule}", "")
     if common := words.in_common(step):
-        show_prose(console, f"NUMA nodes that every resource offers: {common}", "")
+        show_prose(console, f"NUMA nodes left by the merge: {common}", "")
     if product and step.product is not None:
         show_product(console, step.product)
 
@@ -278,7 +278,8 @@ def _columns(resources: Sequence[ResourcePart]) -> Columns:
     Of many nodes, those that have the same share a column. Devices near several nodes, or near none, have their own.
     """
     names: dict[tuple[PlacePart | None, ...], list[int]] = {}
-    first, own = {}, {}
+    first: dict[tuple[PlacePart | None, ...], tuple[PlacePart | None, ...]] = {}
+    own = {}
     nodes = sorted({place.numa_nodes for one in resources for place in one.places if place.capacity})
     for where in nodes:
         places = tuple(next((one for one in part.places if one.numa_nodes == where), None) for part in resources)
@@ -328,8 +329,8 @@ def _bar(place: PlacePart) -> str:
 
 
 def _holders(resource: ResourcePart, explanation: Explanation) -> str:
-    """Return the pods that hold some of a resource, those to remove first, and what nobody can have."""
-    pods, first = {holder.pod: None for place in resource.places for holder in place.holders}, explanation.removed
+    """Return the pods that hold some of a resource, those to remove and the pod itself first, and what nobody can have."""
+    pods, first = {holder.pod: None for place in resource.places for holder in place.holders}, explanation.named_first
     names = ["this pod" if pod == explanation.pod else pod for pod in sorted(pods, key=lambda pod: pod not in first)]
     reserved = sum(place.reserved for place in resource.places)
     held = some_of(names, max(MOST_PODS, len(first.intersection(pods))))

@@ -249,10 +249,10 @@ class Explanation(Record):
         return tuple(part for step in self.relevant_steps for part in step.resources)
 
     @property
-    def removed(self) -> frozenset[str]:
-        """Pods whose removal is suggested, as `namespace/name`."""
+    def named_first(self) -> frozenset[str]:
+        """Among holders: the pod itself and those whose removal is suggested, as `namespace/name`."""
         uids = {uid for one in self.suggestions for uid in one.attempt.get("remove", ())}
-        return frozenset(one.pod for one in self.before.containers if one.pod_uid in uids)
+        return frozenset({self.pod, *(one.pod for one in self.before.containers if one.pod_uid in uids)})
 
     @property
     def neighbours(self) -> tuple[ContainerHolding, ...]:

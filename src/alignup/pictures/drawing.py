@@ -127,7 +127,7 @@ def _parts(explanation: Explanation) -> Iterator[Element]:
         yield heading("What would help", 3)
         yield listed([one.text for one in explanation.suggestions])
     for step in explanation.relevant_steps:
-        yield from _step_parts(step, explanation.removed)
+        yield from _step_parts(step, explanation.named_first)
     if holdings.memory_groups:
         yield listed([words.group_in_words(one) for one in explanation.before.memory_groups])
     yield heading("Its containers", 3)
@@ -154,7 +154,7 @@ def _step_parts(step: Step, first: frozenset[str]) -> Iterator[Element]:
         yield paragraph("requests nothing that is allocated by NUMA node")
     yield paragraph(f"rule: {step.rule}")
     if common := words.in_common(step):
-        yield paragraph(f"NUMA nodes that every resource offers: {common}")
+        yield paragraph(f"NUMA nodes left by the merge: {common}")
 
 
 class Drawing(Record):

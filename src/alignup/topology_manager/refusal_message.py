@@ -188,7 +188,7 @@ def cause(refusal: Refusal, numa_node_ids: Sequence[int] | None, amounts: Mappin
         told = [(f"{asked} {name}", free) for name, (asked, free) in _in_one_unit(lacking).items()]
         (first, most), *others = told
         wishes = [f"{first} free (at most {most})", *(f"{wish} ({free})" for wish, free in others)]
-        return f"no NUMA node has {' or '.join(wishes)}; {SINGLE} needs one that has all of it"
+        return f"no NUMA node has {' or '.join(wishes)}; {SINGLE} needs all of it on one"
     parts = [_beyond_one(view, offer.resources, amounts or {}) for view, offer in zip(views, offers, strict=True)]
     return f"{'; '.join(parts)}; {SINGLE} needs one NUMA node for all"
 
