@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+import subprocess
+import sys
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -217,6 +219,24 @@ def test_no_entry_hides_a_public_function() -> None:
     functions = [name for name in alignup.__all__ if name.islower()]
     assert {"explain", "split", "draw", "lease", "read_machine", "read_pod", "read_kubelet_node"} <= set(functions)
     assert [name for name in functions if not callable(getattr(alignup, name))] == []
+
+
+def imported_first(name: str) -> str:
+    """Return why a module cannot be the first of the package that a program imports; empty: it can."""
+    done = subprocess.run([sys.executable, "-c", f"import alignup.{name}"], check=False, capture_output=True, text=True)  # noqa: S603  # ours
+    return done.stderr
+
+
+@pytest.mark.parametrize("name", sorted({target for _, target in UPWARDS} | FILLED_ROOMS.keys()))
+def test_a_module_is_imported_first(name: str) -> None:
+    """Those on both sides of an import against the order."""
+    assert imported_first(name) == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(name for name in MODULES if name and not name.endswith("__main__")))
+def test_any_module_is_imported_first(name: str) -> None:
+    assert imported_first(name) == ""
 
 
 def test_rooms_import_nothing_by_themselves() -> None:

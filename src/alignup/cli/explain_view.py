@@ -329,7 +329,7 @@ def _bar(place: PlacePart) -> str:
 
 
 def _holders(resource: ResourcePart, explanation: Explanation) -> str:
-    """Return the pods that hold some of a resource, those to remove and the pod itself first, and what nobody can have."""
+    """Return the pods that hold some of a resource, those to remove and the pod itself first, and what is reserved."""
     pods, first = {holder.pod: None for place in resource.places for holder in place.holders}, explanation.named_first
     names = ["this pod" if pod == explanation.pod else pod for pod in sorted(pods, key=lambda pod: pod not in first)]
     reserved = sum(place.reserved for place in resource.places)

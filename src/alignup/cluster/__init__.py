@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from alignup.cluster.cluster import REASONS, STRATEGIES, Cluster, Evaluation
-from alignup.kubelet.node_resource_topology.read import read_amounts, read_node_resource_topologies
+
+if TYPE_CHECKING:
+    from alignup.kubelet.node_resource_topology.read import read_amounts, read_node_resource_topologies
 
 __all__ = ["REASONS", "STRATEGIES", "Cluster", "Evaluation", "read_amounts", "read_node_resource_topologies"]
+
+
+def __getattr__(name: str) -> Any:
+    """Return what reads objects of another room, whose modules import those of this one, when it is asked for."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from alignup.kubelet.node_resource_topology import read  # noqa: PLC0415 - see above
+
+    return getattr(read, name)
