@@ -30,7 +30,7 @@ from kubernetes_asyncio.config import ConfigException, load_incluster_config
 from kubernetes_asyncio.config.kube_config import ENV_KUBECONFIG_PATH_SEPARATOR, KubeConfigLoader, KubeConfigMerger
 from yarl import URL
 
-from alignup.errors import AlignupError, InputError, one_line
+from alignup.errors import AlignupError, InputError
 from alignup.records import Record
 from alignup.text.typed import decode
 
@@ -242,7 +242,7 @@ class Api:
                         message = msgspec.json.decode(answer, type=Status).message
                     except (msgspec.DecodeError, UnicodeDecodeError):
                         message = answer.decode(errors="replace")
-                    words = f"{method} {path}: {response.status}: {one_line(message[:_SHOWN_LETTERS]) or response.reason}"
+                    words = f"{method} {path}: {response.status}: {message[:_SHOWN_LETTERS] or response.reason}"
                     raise ApiError(words, response.status)
                 yield response
         except (aiohttp.ClientError, TimeoutError, OSError) as error:

@@ -45,12 +45,14 @@ def read_running(root: str = "/", config: str | None = None) -> KubeletNode:
     found = read_kubelet(root, config=config)
     node, records, state = found.node, found.records, found.records.state
     for name, is_there in (
+        ("configuration of the kubelet", records.configuration.source),
         ("PodResources answers", records.listed is not None and records.allocatable is not None),
         ("cpu_manager_state", state.cpu or not node.cpu),
         ("memory_manager_state", state.memory or not node.memory),
+        ("kubelet_internal_checkpoint", state.devices or not node.inventory),
     ):
         if not is_there:
-            raise InputError(f"no {name} at {records.files.source}: what pods hold is not known")
+            raise InputError(f"no {name} at {records.files.source}: what pods hold is not known, and not published")
     return found
 
 
@@ -84,6 +86,17 @@ def _annotations(data: bytes | msgspec.Raw) -> _Annotations:
     except InputError:
         return None, None
     return found.description, found.holdings
+
+
+async def _write(api: api_client.Api, name: str, made: bytes, written: _Annotations) -> None:
+    """Write the object of a node.
+
+    Raises:
+        ApiError: the server refuses, does not answer, or answers with other annotations.
+    """
+    answer = await api_client.write_object(api, api_client.TOPOLOGIES, name, made)
+    if _annotations(answer) != written:
+        raise api_client.ApiError(f"{api_client.TOPOLOGIES}: the answer is not the object {name} as it was sent")
 
 
 async def publish_node(
@@ -136,8 +149,7 @@ async def publish_node(
                     written = annotations[NODE], annotations[HOLDINGS]
                     if seen != last or there != written:
                         there = written
-                        if _annotations(await api_client.write_object(api, api_client.TOPOLOGIES, name, seen)) != written:
-                            raise api_client.ApiError(f"{api_client.TOPOLOGIES}: the answer is not the object {name}")
+                        await _write(api, name, seen, written)
                         last = seen
                         backoff.reset()
                         _LOG.info("published %s: %d bytes", name, len(seen))
@@ -148,8 +160,7 @@ async def publish_node(
                 api.complain(str(error))
                 if once:
                     raise
-                if isinstance(error, api_client.ApiError):
-                    await backoff.pause()
+                await (backoff.pause() if isinstance(error, api_client.ApiError) else asyncio.sleep(0))
             await asyncio.sleep(interval)
 
 

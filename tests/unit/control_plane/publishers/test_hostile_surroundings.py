@@ -1,5 +1,4 @@
-"""A publisher among servers that lie and files that are damaged: it waits longer and longer, says what and where, and
-publishes nothing that is not so."""
+"""A publisher among servers that lie and damaged files waits, says what and where, and publishes nothing untrue."""
 
 from __future__ import annotations
 
@@ -9,9 +8,9 @@ import logging
 import os
 import signal
 import socket
+import tempfile
 import threading
 from contextlib import closing, suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,15 +22,18 @@ from alignup.control_plane.api_server import api_client, watch
 from alignup.control_plane.api_server.api_client import TOPOLOGIES, Pauses
 from alignup.control_plane.publishers.publish import publish_node, published_object, read_running
 from alignup.control_plane.serving import run_until_told
+from alignup.errors import InputError
 from alignup.kubelet import pod_resources
 from alignup.kubelet.node_resource_topology.report import HOLDINGS, NODE
 from alignup.machine.device_inventory import Device
-from api_stub import ApiStub, served, until
+from api_stub import ApiStub, served
 from kernel_trees import server
 from kubelet_files import CONFIG, guaranteed, write_node, write_root
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable
+
+    from alignup.kubelet.read import KubeletNode
 
 REAL_SLEEP = asyncio.sleep
 GPUS = {"nvidia.com/gpu": [Device("g0", (0,)), Device("g1", (1,))]}
@@ -190,7 +192,7 @@ def test_a_bad_server_is_asked_less_often_and_told_about_and_gets_the_node_in_th
 ) -> None:
     """In 300 seconds of pauses of 0.1 to 10 seconds, though the node is looked at each 50 ms; SIGTERM ends it."""
     clock, asked, said = Clock(), [], []
-    node = read_running(root)
+    node = read_running(os.fspath(root))
     caplog.set_level(logging.INFO, "alignup")
     monkeypatch.setattr(api_client, "_PATIENCE", 0.002)
     monkeypatch.setattr(api_client, "_LARGEST_ANSWER", 1 << 20)
@@ -246,7 +248,6 @@ def folder(path: Path) -> None:
 
 def elsewhere(path: Path) -> None:
     """Beyond the root, where the very same file is."""
-    outside = path.resolve().parents[len(path.parents) - len(path.parents) + 1].with_name("outside")
     outside = Path(os.fspath(path).partition("/root/")[0], f"outside-{path.name}")
     path.rename(outside)
     path.symlink_to(outside)
@@ -328,11 +329,6 @@ def other_sum(path: Path) -> None:
     path.write_text(json.dumps({**document, key: document[key] ^ 1}))
 
 
-def no_sum(path: Path) -> None:
-    document = json.loads(path.read_bytes())
-    path.write_text(json.dumps({key: value for key, value in document.items() if key.lower() != "checksum"}))
-
-
 def of_the_future(path: Path) -> None:
     """A version of the file that nobody knows: everything is elsewhere."""
     document = json.loads(path.read_bytes())
@@ -341,7 +337,7 @@ def of_the_future(path: Path) -> None:
 
 ALL = (torn, folder, elsewhere, loop, dangling, pipe, plug, huge, holes, one_zero, no_text, deep, twice, a_number, null)
 ALL += (array, empty, gone)
-SUMS = (other_sum, no_sum, of_the_future)
+SUMS = (other_sum, of_the_future)
 FAULTS = [
     *((fault, path) for path in (CPU, MEMORY, DEVICES) for fault in (*ALL, *SUMS)),
     *((fault, path) for path in (LIST, ALLOCATABLE) for fault in ALL),
@@ -350,10 +346,17 @@ FAULTS = [
 
 
 @pytest.mark.filterwarnings("ignore::alignup.errors.AlignupWarning")
-@pytest.mark.parametrize(("fault", "path"), FAULTS, ids=lambda one: getattr(one, "__name__", str(one).rpartition("/")[2]))
+@pytest.mark.parametrize(
+    ("fault", "path"), FAULTS, ids=lambda one: getattr(one, "__name__", str(one).rpartition("/")[2])
+)
 def test_a_damaged_file_is_told_about_and_what_was_published_stays(fault, path, root, monkeypatch) -> None:
     """Until it is whole again; SIGTERM ends it in between."""
-    clock, said = Clock(), []
+    clock, said, looks = Clock(), [], 0
+
+    def read() -> KubeletNode:
+        nonlocal looks
+        looks += 1
+        return read_running(os.fspath(root))
 
     async def scenario() -> None:
         stub = ApiStub()
@@ -363,9 +366,12 @@ def test_a_damaged_file_is_told_about_and_what_was_published_stays(fault, path, 
 
         async with served(stub, said.append, Pauses()) as api:
             monkeypatch.setattr(watch.asyncio, "sleep", clock.sleep)
-            work = publish_node(api, "n", partial(read_running, root), interval=0.05, writes_events=False)
+            work = publish_node(api, "n", read, interval=0.05, writes_events=False)
             task = asyncio.create_task(run_until_told(work))
-            while TOPOLOGIES not in stub.objects:
+            while TOPOLOGIES not in stub.objects or not stub.watches:
+                await REAL_SLEEP(0.001)
+            seen = looks
+            while looks < seen + 4:  # the first list may have begun before the object was there
                 await REAL_SLEEP(0.001)
             there, before = stub.get(TOPOLOGIES, "n"), writes()
             fault(root / path)
@@ -384,5 +390,62 @@ def test_a_damaged_file_is_told_about_and_what_was_published_stays(fault, path, 
     finally:
         signal.alarm(0)
     name = path.rpartition("/")[2].partition(".")[0]
+    if fault in {gone, dangling}:
+        name = {"list": "PodResources", "allocatable": "PodResources", "config": "configuration"}.get(name, name)
+    assert name in said[-1]
+    assert os.fspath(root) in said[-1]
     assert all(one.isprintable() and len(one) < 700 for one in said)
-    assert "PodResources" in said[-1] if fault in (gone, dangling) and "podres" in path else name in said[-1], said[-1]
+
+
+def closes(found: socket.socket) -> None:
+    found.close()
+
+
+def babbles(found: socket.socket) -> None:
+    with suppress(OSError):
+        found.sendall(b"HTTP/1.1 200 OK\r\n\r\n" + bytes(2000))
+    found.close()
+
+
+def hangs(_: socket.socket) -> None:
+    """Hear, and say nothing."""
+
+
+@pytest.mark.filterwarnings("ignore::alignup.errors.AlignupWarning")
+@pytest.mark.parametrize(
+    "manner", [None, gone, pipe, closes, babbles, hangs], ids=lambda one: getattr(one, "__name__", "deaf")
+)
+def test_a_kubelet_that_does_not_answer_publishes_nothing(manner, root, monkeypatch) -> None:
+    """Its state files alone do not tell near which NUMA nodes devices are, nor which pods are gone."""
+    monkeypatch.setattr(pod_resources.ask_kubelet, "__defaults__", (0.05,))
+    for path in (LIST, ALLOCATABLE):
+        (root / path).unlink()
+    with tempfile.TemporaryDirectory(prefix="a") as short, closing(socket.socket(socket.AF_UNIX)) as door:
+        there = Path(short, "r")  # names of sockets are short
+        there.symlink_to(root)
+        path = there / pod_resources.SOCKET
+        path.parent.mkdir()
+        door.bind(os.fspath(path))
+        kept = []
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    kept.append(door.accept()[0])
+                    manner(kept[-1])
+
+        thread = threading.Thread(target=serve)
+        if manner in {gone, pipe}:
+            manner(path)
+        elif manner is not None:
+            door.listen()
+            thread.start()
+        try:
+            with pytest.raises(InputError, match=r"no PodResources answers at .*not published"):
+                read_running(os.fspath(there))
+        finally:
+            if thread.ident is not None:
+                door.shutdown(socket.SHUT_RDWR)
+                thread.join()
+            for one in kept:
+                one.close()
