@@ -373,11 +373,10 @@ def publish(
     need_extra("kubelet")  # without PodResources there are no devices, and pods that are gone stay
     need_text("--name", name)
     from alignup.cli.cluster import run_in_cluster
-    from alignup.control_plane.publishers.publish import publish_node
+    from alignup.control_plane.publishers.publish import publish_node, read_running
     from alignup.control_plane.serving import run_until_told
-    from alignup.kubelet.read import read_kubelet
 
-    read = partial(read_kubelet, root, config=config)
+    read = partial(read_running, root, config)
 
     async def publish(api: Api) -> None:
         await run_until_told(publish_node(api, name, read, interval=interval, once=once, writes_events=not no_events))

@@ -30,7 +30,7 @@ from kubernetes_asyncio.config import ConfigException, load_incluster_config
 from kubernetes_asyncio.config.kube_config import ENV_KUBECONFIG_PATH_SEPARATOR, KubeConfigLoader, KubeConfigMerger
 from yarl import URL
 
-from alignup.errors import AlignupError, InputError, one_line
+from alignup.errors import AlignupError, InputError
 from alignup.records import Record
 from alignup.text.typed import decode
 
@@ -54,6 +54,8 @@ FORBIDDEN: Final = 403
 MISSING: Final = 404
 CONFLICT: Final = 409
 GONE: Final = 410
+# a redirection is an answer of another server than was asked
+_REDIRECTED: Final = 300
 _FAILED: Final = 400
 _TOO_MANY: Final = 429
 _FAILING: Final = 500
@@ -230,17 +232,17 @@ class Api:
         url = str(self._configuration.host).rstrip("/") + path
         try:
             async with self._rest.pool_manager.request(
-                method, url, data=body, params=query, headers=headers, timeout=limits, **options
+                method, url, data=body, params=query, headers=headers, timeout=limits, allow_redirects=False, **options
             ) as response:
                 if "Content-Encoding" in response.headers:  # nobody asked for it, and a small answer can be a huge one
                     raise ApiError(f"{method} {path}: the answer is compressed, although this was not asked for")
-                if response.status >= _FAILED:
+                if response.status >= _REDIRECTED:
                     answer = await _bounded(response, f"{method} {path}")
                     try:  # the server's own words
                         message = msgspec.json.decode(answer, type=Status).message
                     except (msgspec.DecodeError, UnicodeDecodeError):
                         message = answer.decode(errors="replace")
-                    words = f"{method} {path}: {response.status}: {one_line(message[:_SHOWN_LETTERS])}"
+                    words = f"{method} {path}: {response.status}: {message[:_SHOWN_LETTERS] or response.reason}"
                     raise ApiError(words, response.status)
                 yield response
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -294,16 +296,15 @@ def accepting(*statuses: int) -> Iterator[None]:
             raise
 
 
-async def write_object(api: Api, collection: str, name: str, body: object) -> None:
-    """Merge an object into the one of its name, or create it.
+async def write_object(api: Api, collection: str, name: str, body: object) -> bytes:
+    """Merge an object into the one of its name, or create it; return the object that the server answers.
 
     Raises:
         ApiError: the server refuses, or does not answer.
     """
     with accepting(MISSING):
-        await api.request("PATCH", object_path(collection, name), body)
-        return
-    await api.request("POST", collection, body)
+        return await api.request("PATCH", object_path(collection, name), body)
+    return await api.request("POST", collection, body)
 
 
 # Seconds between two Events.

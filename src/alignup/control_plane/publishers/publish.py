@@ -15,11 +15,12 @@ import msgspec
 
 from alignup.control_plane.api_server import api_client
 from alignup.control_plane.api_server.objects import PodObject, decode_pod
-from alignup.control_plane.api_server.watch import Calls, Follower
+from alignup.control_plane.api_server.watch import Backoff, Calls, Follower
 from alignup.control_plane.scheduler.ask import WHY_REJECTED, why_refused
 from alignup.errors import AlignupError, InputError
 from alignup.kubelet.node_resource_topology.report import HOLDINGS, NODE, annotations_of, decode_report
 from alignup.kubelet.node_resource_topology.write import kubelet_topology_object
+from alignup.kubelet.read import read_kubelet
 from alignup.kubernetes.pod_documents import is_rejected
 from alignup.kubernetes.wire import CONFIGURATION_FIELDS
 from alignup.machine.device_inventory import inventory_to_dict
@@ -33,6 +34,26 @@ _LOG: Final = logging.getLogger(__name__)
 _SETTLED: Final = 0.05
 # `alignup.dev/node` and `alignup.dev/holdings`.
 _Annotations = tuple[str | None, str | None]
+
+
+def read_running(root: str = "/", config: str | None = None) -> KubeletNode:
+    """Return the node of a kubelet that runs; see `read_kubelet`, which assumes more where something is missing.
+
+    Raises:
+        InputError: a file is damaged, or what pods hold is not known in full, as while the kubelet starts again.
+    """
+    found = read_kubelet(root, config=config)
+    node, records, state = found.node, found.records, found.records.state
+    for name, is_there in (
+        ("configuration of the kubelet", records.configuration.source),
+        ("PodResources answers", records.listed is not None and records.allocatable is not None),
+        ("cpu_manager_state", state.cpu or not node.cpu),
+        ("memory_manager_state", state.memory or not node.memory),
+        ("kubelet_internal_checkpoint", state.devices or not node.inventory),
+    ):
+        if not is_there:
+            raise InputError(f"no {name} at {records.files.source}: what pods hold is not known, and not published")
+    return found
 
 
 def described(found: KubeletNode) -> dict[str, Any]:
@@ -67,6 +88,17 @@ def _annotations(data: bytes | msgspec.Raw) -> _Annotations:
     return found.description, found.holdings
 
 
+async def _write(api: api_client.Api, name: str, made: bytes, written: _Annotations) -> None:
+    """Write the object of a node.
+
+    Raises:
+        ApiError: the server refuses, does not answer, or answers with other annotations.
+    """
+    answer = await api_client.write_object(api, api_client.TOPOLOGIES, name, made)
+    if _annotations(answer) != written:
+        raise api_client.ApiError(f"{api_client.TOPOLOGIES}: the answer is not the object {name} as it was sent")
+
+
 async def publish_node(
     api: api_client.Api,
     name: str,
@@ -90,6 +122,7 @@ async def publish_node(
         writes_events: write an Event on each pod that the kubelet rejects meanwhile: the cause, and what would help.
     """
     there: _Annotations = (None, None)
+    backoff = Backoff(api.pauses)
 
     def take(found: _Annotations) -> None:
         nonlocal there
@@ -116,8 +149,9 @@ async def publish_node(
                     written = annotations[NODE], annotations[HOLDINGS]
                     if seen != last or there != written:
                         there = written
-                        await api_client.write_object(api, api_client.TOPOLOGIES, name, seen)
+                        await _write(api, name, seen, written)
                         last = seen
+                        backoff.reset()
                         _LOG.info("published %s: %d bytes", name, len(seen))
                     if once:
                         return
@@ -126,6 +160,7 @@ async def publish_node(
                 api.complain(str(error))
                 if once:
                     raise
+                await (backoff.pause() if isinstance(error, api_client.ApiError) else asyncio.sleep(0))
             await asyncio.sleep(interval)
 
 

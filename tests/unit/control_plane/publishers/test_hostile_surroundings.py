@@ -1,0 +1,451 @@
+"""A publisher among servers that lie and damaged files waits, says what and where, and publishes nothing untrue."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import socket
+import tempfile
+import threading
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from aiohttp import web
+
+from alignup import Node, read_machine
+from alignup.control_plane.api_server import api_client, watch
+from alignup.control_plane.api_server.api_client import TOPOLOGIES, Pauses
+from alignup.control_plane.publishers.publish import publish_node, published_object, read_running
+from alignup.control_plane.serving import run_until_told
+from alignup.errors import InputError
+from alignup.kubelet import pod_resources
+from alignup.kubelet.node_resource_topology.report import HOLDINGS, NODE
+from alignup.machine.device_inventory import Device
+from api_stub import ApiStub, served
+from kernel_trees import server
+from kubelet_files import CONFIG, guaranteed, write_node, write_root
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from alignup.kubelet.read import KubeletNode
+
+REAL_SLEEP = asyncio.sleep
+GPUS = {"nvidia.com/gpu": [Device("g0", (0,)), Device("g1", (1,))]}
+PODS = (guaranteed("a", (1, 1, 1)), guaranteed("b", (2, 1)))
+STATE = "var/lib/kubelet"
+CPU, MEMORY = f"{STATE}/cpu_manager_state", f"{STATE}/memory_manager_state"
+DEVICES = f"{STATE}/device-plugins/kubelet_internal_checkpoint"
+LIST, ALLOCATABLE = "podresources/list.json", "podresources/allocatable.json"
+
+
+@pytest.fixture
+def root(tmp_path) -> Path:
+    """The files of a node with two pods."""
+    root = write_root(tmp_path / "root", server(cores=4, nodes=2, memory=8 << 20))
+    node = Node(read_machine(root), CONFIG, GPUS)
+    for manifest in PODS:
+        assert node.admit(manifest)
+    return write_node(root, node, PODS)
+
+
+class Clock:
+    """Time that goes on only in pauses."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        await REAL_SLEEP(0)
+
+
+def says(status: int, body: Any = b"", **headers: str) -> Callable[[web.Request], Awaitable[web.Response]]:
+    """Return a server that answers each write alike."""
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    told = {"Content-Type": "application/json", **{name.replace("_", "-"): text for name, text in headers.items()}}
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(status=status, body=data, headers=told)
+
+    return answer
+
+
+def cut(begun: bool, *, length: int = 100) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    """Return a server that resets the connection, before its answer or within it."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        found = web.StreamResponse(headers={"Content-Length": str(length)})
+        if begun:
+            await found.prepare(request)
+            await found.write(b'{"metadata"')
+        assert request.transport is not None
+        request.transport.abort()
+        return found
+
+    return answer
+
+
+def sends(part: bytes, seconds: float) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    """Return a server whose answer never ends."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        found = web.StreamResponse()
+        await found.prepare(request)
+        with suppress(ConnectionError):
+            while True:
+                await found.write(part)
+                await REAL_SLEEP(seconds)
+        return found
+
+    return answer
+
+
+async def silent(_: web.Request) -> web.Response:
+    await REAL_SLEEP(9)
+    return web.Response()
+
+
+async def no_http(request: web.Request) -> web.Response:
+    assert request.transport is not None
+    request.transport.write(b"\x16\x03\x01 SSH-2.0\r\n\x00\r\n\r\n")
+    request.transport.close()
+    return web.Response()
+
+
+async def one_that_is_there(request: web.Request) -> web.Response:
+    return ApiStub.status(404 if request.method == "PATCH" else 409, "one word for each")
+
+
+async def forgets(request: web.Request) -> web.Response:
+    body = json.loads(await request.read())
+    body["metadata"]["annotations"] = {}
+    return web.json_response(body)
+
+
+async def stale(request: web.Request) -> web.Response:
+    body = json.loads(await request.read())
+    body["metadata"]["annotations"][HOLDINGS] = '{"pods":[]}'
+    return web.json_response(body)
+
+
+HERE = f"{TOPOLOGIES}/n"
+OTHER = {"metadata": {"name": "other", "annotations": {NODE: "{}", HOLDINGS: '{"pods":[]}'}}}
+PROSE = {"kind": "Status", "message": "metadata.annotations: Too long:\nmay not be more than 262144 bytes\x1b[2J"}
+SERVERS: dict[str, Callable[[web.Request], Awaitable[web.StreamResponse]]] = {
+    "401": says(401, {"message": "Unauthorized"}),
+    "403": says(403, {"message": "forbidden"}),
+    "404 of the kind": says(404, b"404 page not found\n"),
+    "409 for ever": says(409, {"message": "the object has been modified"}),
+    "404 for PATCH and 409 for POST": one_that_is_there,
+    "413": says(413, b"<html>"),
+    "422 in several lines": says(422, PROSE),
+    "429": says(429),
+    "429 with Retry-After": says(429, Retry_After="1"),
+    "429 with a huge Retry-After": says(429, Retry_After="9" * 300),
+    "429 with a Retry-After below 0": says(429, Retry_After="-1"),
+    "500": says(500, {"message": "etcdserver: request timed out"}),
+    "500 with a long message": says(500, {"message": "x" * (1 << 19)}),
+    "502 with HTML": says(502, b"<html>\n<h1>Bad Gateway</h1>\n"),
+    "503 with a List": says(503, []),
+    "504 that is no UTF-8": says(504, b"\xff\xfe\n"),
+    "599": says(599),
+    "a body that is cut off": cut(begun=True),
+    "a body that is cut off by a wrong length": cut(begun=True, length=11 << 60),
+    "a reset": cut(begun=False),
+    "no HTTP": no_http,
+    "silence": silent,
+    "a slow drip": sends(b" ", 0.01),
+    "an endless answer": sends(bytes(1 << 18), 0),
+    "a packed answer": says(200, b"\x1f\x8b", Content_Encoding="gzip"),
+    "302 to a page of a login": says(302, Location="/login"),
+    "303 to itself": says(303, Location=HERE),
+    "301 to a page of a login": says(301, Location="/login"),
+    "307 for ever": says(307, Location=HERE),
+    "308 to another machine": says(308, Location="http://127.0.0.1:9/"),
+    "302 without a place": says(302),
+    "304": says(304),
+    "200 and nothing": says(200),
+    "204": says(204),
+    "200 and HTML": says(200, b"<html>"),
+    "200 and half an object": says(200, b'{"metadata":{"name":"n"'),
+    "200 and a List": says(200, {"kind": "List", "metadata": {}, "items": [OTHER]}),
+    "200 and an array": says(200, [OTHER]),
+    "200 and another kind": says(200, {"kind": "Pod", "metadata": {"name": "n"}}),
+    "200 and another node": says(200, OTHER),
+    "200 and a Status of failure": says(200, {"kind": "Status", "status": "Failure", "code": 500}),
+    "200 and depths": says(200, b'{"a":' * 9_000),
+    "200 and NUL bytes": says(200, bytes(5000)),
+    "200 and no annotations": forgets,
+    "200 and older annotations": stale,
+}
+
+
+@pytest.mark.parametrize("manner", SERVERS)
+def test_a_bad_server_is_asked_less_often_and_told_about_and_gets_the_node_in_the_end(
+    manner, root, monkeypatch, caplog
+) -> None:
+    """In 300 seconds of pauses of 0.1 to 10 seconds, though the node is looked at each 50 ms; SIGTERM ends it."""
+    clock, asked, said = Clock(), [], []
+    node = read_running(os.fspath(root))
+    caplog.set_level(logging.INFO, "alignup")
+    monkeypatch.setattr(api_client, "_PATIENCE", 0.002)
+    monkeypatch.setattr(api_client, "_LARGEST_ANSWER", 1 << 20)
+
+    async def scenario() -> None:
+        stub, good = ApiStub(), False
+        real = stub.handle
+
+        async def handle(request: web.Request) -> web.StreamResponse:
+            if request.path == "/login":
+                return web.Response(text="<html>", content_type="text/html")
+            if good or (request.method == "GET" and request.path == TOPOLOGIES):
+                return await real(request)
+            asked.append((request.method, request.path))
+            return await SERVERS[manner](request)
+
+        stub.handle = handle  # type: ignore[method-assign]
+        async with served(stub, said.append, Pauses()) as api:
+            monkeypatch.setattr(watch.asyncio, "sleep", clock.sleep)
+            work = publish_node(api, "n", lambda: node, interval=0.05, writes_events=False)
+            task = asyncio.create_task(run_until_told(work))
+            while clock.now < 300 and len(asked) < 500:
+                await REAL_SLEEP(0.001)
+            assert not [one for one in caplog.messages if one.startswith("published")]
+            good = True
+            monkeypatch.setattr(api_client, "_PATIENCE", 30.0)
+            while TOPOLOGIES not in stub.objects:
+                await REAL_SLEEP(0.001)
+            there = stub.get(TOPOLOGIES, "n")["metadata"]["annotations"]
+            assert there == published_object("n", node)["metadata"]["annotations"]
+            os.kill(os.getpid(), signal.SIGTERM)
+            await task
+            monkeypatch.undo()
+
+    try:
+        asyncio.run(scenario())
+    finally:
+        signal.alarm(0)
+    assert len(asked) <= 2 * 40, f"{len(asked)} writes in 300 seconds"
+    assert said
+    assert all(TOPOLOGIES in one and one.isprintable() and len(one) < 700 for one in said)
+
+
+def torn(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+
+
+def folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def elsewhere(path: Path) -> None:
+    """Beyond the root, where the very same file is."""
+    outside = Path(os.fspath(path).partition("/root/")[0], f"outside-{path.name}")
+    path.rename(outside)
+    path.symlink_to(outside)
+
+
+def loop(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path)
+
+
+def dangling(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("nowhere")
+
+
+def pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def plug(path: Path) -> None:
+    """A socket that nobody hears."""
+    path.unlink()
+    here = os.open(path.parent, os.O_RDONLY)  # names of sockets are short
+    with closing(socket.socket(socket.AF_UNIX)) as found:
+        found.bind(f"/proc/self/fd/{here}/{path.name}")
+    os.close(here)
+
+
+def huge(path: Path) -> None:
+    os.truncate(path, 40 << 20)
+
+
+def holes(path: Path) -> None:
+    """As after a power cut: the size is right, the content is not."""
+    size = path.stat().st_size
+    path.write_bytes(bytes(size))
+
+
+def one_zero(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b"\0")
+
+
+def no_text(path: Path) -> None:
+    path.write_bytes(b"\xff\xfe" + path.read_bytes())
+
+
+def deep(path: Path) -> None:
+    path.write_bytes(b'{"a":' * 5000)
+
+
+def twice(path: Path) -> None:
+    path.write_bytes(path.read_bytes() * 2)
+
+
+def a_number(path: Path) -> None:
+    path.write_text("1e999")
+
+
+def null(path: Path) -> None:
+    path.write_text("null")
+
+
+def array(path: Path) -> None:
+    path.write_text(f"[{path.read_text()}]")
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def gone(path: Path) -> None:
+    path.unlink()
+
+
+def other_sum(path: Path) -> None:
+    document = json.loads(path.read_bytes())
+    key = "Checksum" if "Checksum" in document else "checksum"
+    path.write_text(json.dumps({**document, key: document[key] ^ 1}))
+
+
+def of_the_future(path: Path) -> None:
+    """A version of the file that nobody knows: everything is elsewhere."""
+    document = json.loads(path.read_bytes())
+    path.write_text(json.dumps({"version": "v99", "checksum": 1, "state": document}))
+
+
+ALL = (torn, folder, elsewhere, loop, dangling, pipe, plug, huge, holes, one_zero, no_text, deep, twice, a_number, null)
+ALL += (array, empty, gone)
+SUMS = (other_sum, of_the_future)
+FAULTS = [
+    *((fault, path) for path in (CPU, MEMORY, DEVICES) for fault in (*ALL, *SUMS)),
+    *((fault, path) for path in (LIST, ALLOCATABLE) for fault in ALL),
+    *((fault, f"{STATE}/config.yaml") for fault in (torn, folder, elsewhere, loop, pipe, huge, holes, no_text, gone)),
+]
+
+
+@pytest.mark.filterwarnings("ignore::alignup.errors.AlignupWarning")
+@pytest.mark.parametrize(
+    ("fault", "path"), FAULTS, ids=lambda one: getattr(one, "__name__", str(one).rpartition("/")[2])
+)
+def test_a_damaged_file_is_told_about_and_what_was_published_stays(fault, path, root, monkeypatch) -> None:
+    """Until it is whole again; SIGTERM ends it in between."""
+    clock, said, looks = Clock(), [], 0
+
+    def read() -> KubeletNode:
+        nonlocal looks
+        looks += 1
+        return read_running(os.fspath(root))
+
+    async def scenario() -> None:
+        stub = ApiStub()
+
+        def writes() -> int:
+            return sum(method != "GET" for method, _ in stub.requests)
+
+        async with served(stub, said.append, Pauses()) as api:
+            monkeypatch.setattr(watch.asyncio, "sleep", clock.sleep)
+            work = publish_node(api, "n", read, interval=0.05, writes_events=False)
+            task = asyncio.create_task(run_until_told(work))
+            while TOPOLOGIES not in stub.objects or not stub.watches:
+                await REAL_SLEEP(0.001)
+            seen = looks
+            while looks < seen + 4:  # the first list may have begun before the object was there
+                await REAL_SLEEP(0.001)
+            there, before = stub.get(TOPOLOGIES, "n"), writes()
+            fault(root / path)
+            begun = len(said)
+            while len(said) < begun + 3:
+                await REAL_SLEEP(0.001)
+                assert stub.get(TOPOLOGIES, "n") == there
+                assert not task.done()
+            assert writes() == before
+            os.kill(os.getpid(), signal.SIGTERM)
+            await task
+            monkeypatch.undo()
+
+    try:
+        asyncio.run(asyncio.wait_for(scenario(), 5))
+    finally:
+        signal.alarm(0)
+    name = path.rpartition("/")[2].partition(".")[0]
+    if fault in {gone, dangling}:
+        name = {"list": "PodResources", "allocatable": "PodResources", "config": "configuration"}.get(name, name)
+    assert name in said[-1]
+    assert os.fspath(root) in said[-1]
+    assert all(one.isprintable() and len(one) < 700 for one in said)
+
+
+def closes(found: socket.socket) -> None:
+    found.close()
+
+
+def babbles(found: socket.socket) -> None:
+    with suppress(OSError):
+        found.sendall(b"HTTP/1.1 200 OK\r\n\r\n" + bytes(2000))
+    found.close()
+
+
+def hangs(_: socket.socket) -> None:
+    """Hear, and say nothing."""
+
+
+@pytest.mark.filterwarnings("ignore::alignup.errors.AlignupWarning")
+@pytest.mark.parametrize(
+    "manner", [None, gone, pipe, closes, babbles, hangs], ids=lambda one: getattr(one, "__name__", "deaf")
+)
+def test_a_kubelet_that_does_not_answer_publishes_nothing(manner, root, monkeypatch) -> None:
+    """Its state files alone do not tell near which NUMA nodes devices are, nor which pods are gone."""
+    monkeypatch.setattr(pod_resources.ask_kubelet, "__defaults__", (0.05,))
+    for path in (LIST, ALLOCATABLE):
+        (root / path).unlink()
+    with tempfile.TemporaryDirectory(prefix="a") as short, closing(socket.socket(socket.AF_UNIX)) as door:
+        there = Path(short, "r")  # names of sockets are short
+        there.symlink_to(root)
+        path = there / pod_resources.SOCKET
+        path.parent.mkdir()
+        door.bind(os.fspath(path))
+        kept = []
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    kept.append(door.accept()[0])
+                    manner(kept[-1])
+
+        thread = threading.Thread(target=serve)
+        if manner in {gone, pipe}:
+            manner(path)
+        elif manner is not None:
+            door.listen()
+            thread.start()
+        try:
+            with pytest.raises(InputError, match=r"no PodResources answers at .*not published"):
+                read_running(os.fspath(there))
+        finally:
+            if thread.ident is not None:
+                door.shutdown(socket.SHUT_RDWR)
+                thread.join()
+            for one in kept:
+                one.close()
