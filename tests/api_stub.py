@@ -57,6 +57,20 @@ def selected(found: dict[str, Any], selector: str) -> bool:
     return True
 
 
+REAL_SLEEP = asyncio.sleep
+
+
+class Clock:
+    """Time that goes on only in pauses."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        await REAL_SLEEP(0)
+
+
 class ApiStub:
     """Objects by kind, every change of them in order, and the faults that are asked for."""
 

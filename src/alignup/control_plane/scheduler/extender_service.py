@@ -89,7 +89,7 @@ class Extender:
             lambda one: state.node_gone(one.metadata.name),
         )
         pods: Calls[objects.WatchedPod] = Calls(
-            lambda found: state.pods_listed([one for one in found if one.node], clock(), self.followers[1].list_began),
+            lambda found: state.pods_listed([one for one in found if one.node], clock(), self.pods.list_began),
             self._pod_seen,
             self._pod_gone,
         )
@@ -103,10 +103,12 @@ class Extender:
         def decoder(read: Callable[[object, str], object]) -> Callable[[msgspec.Raw], Any]:
             return lambda data: read(decode_json(data, "an object"), "it")
 
+        self.pods = follow(api_client.PODS, self._decode, pods, query=BOUND_PODS, kind=objects.PodObject)
+        self._reports = follow(api_client.TOPOLOGIES, decode_report, reports)
         self.followers: tuple[Follower[Any], ...] = (
             follow(api_client.NODES, objects.decode_node, nodes, kind=objects.NodeObject),
-            follow(api_client.PODS, self._decode, pods, query=BOUND_PODS, kind=objects.PodObject),
-            follow(api_client.TOPOLOGIES, decode_report, reports),
+            self.pods,
+            self._reports,
             *(
                 follow(f"{api_client.CLAIMS}/{kind}", decoder(read), sink, is_optional=True)
                 for kind, read, sink in (
@@ -168,8 +170,8 @@ class Extender:
                 tasks.create_task(self._leader.run())
                 tasks.create_task(self._follow_terms(self._leader))
             for follower in self.followers:
-                if follower is self.followers[2]:  # reports: each node is made once, with the pods that it has
-                    await self.followers[1].synced.wait()
+                if follower is self._reports:  # reports: each node is made once, with the pods that it has
+                    await self.pods.synced.wait()
                 tasks.create_task(follower.run())
 
     async def bind(self, binding: Binding) -> str:
@@ -271,7 +273,7 @@ class Extender:
             await asyncio.sleep(_TERM_SECONDS)
             term = leader.term
             if term != self._term and leader.leads and self.is_synced:
-                await self.followers[1].list_again()
+                await self.pods.list_again()
                 self._term = term
                 if self._led is not None:
                     with self.api.complaining():
@@ -284,7 +286,7 @@ class Extender:
             if self.state.is_overdue(self.clock()):
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_TICK_SECONDS):
-                        await self.followers[1].list_again()
+                        await self.pods.list_again()
 
     async def _wake(self) -> None:
         """Let schedulers try refused pods again when more fits on a node than before."""

@@ -14,7 +14,7 @@ from alignup.control_plane.api_server import watch
 from alignup.control_plane.api_server.api_client import Api, ApiError, Pauses
 from alignup.control_plane.api_server.objects import decode_pod
 from alignup.control_plane.api_server.watch import Calls, Follower
-from api_stub import PODS, ApiStub, running, served, until
+from api_stub import PODS, REAL_SLEEP, ApiStub, Clock, running, served, until
 from watched import pod_object
 
 if TYPE_CHECKING:
@@ -65,20 +65,6 @@ MANNERS: dict[str, tuple[Callable[[int], Any], Callable[[], web.Response]]] = {
     "a list that is gone": (lambda _: raw(json.dumps(EXPIRED).encode(), 410), said()),
     "a list without a version": (lambda _: {"items": []}, said(GONE)),
 }
-
-
-class Clock:
-    """Time that goes on only in pauses."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    async def sleep(self, seconds: float) -> None:
-        self.now += seconds
-        await REAL_SLEEP(0)
-
-
-REAL_SLEEP = asyncio.sleep
 
 
 @pytest.mark.parametrize("manner", MANNERS)

@@ -26,7 +26,7 @@ from alignup.errors import InputError
 from alignup.kubelet import pod_resources
 from alignup.kubelet.node_resource_topology.report import HOLDINGS, NODE
 from alignup.machine.device_inventory import Device
-from api_stub import ApiStub, served
+from api_stub import REAL_SLEEP, ApiStub, Clock, served
 from kernel_trees import server
 from kubelet_files import CONFIG, guaranteed, write_node, write_root
 
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from alignup.kubelet.read import KubeletNode
 
-REAL_SLEEP = asyncio.sleep
 GPUS = {"nvidia.com/gpu": [Device("g0", (0,)), Device("g1", (1,))]}
 PODS = (guaranteed("a", (1, 1, 1)), guaranteed("b", (2, 1)))
 STATE = "var/lib/kubelet"
@@ -52,17 +51,6 @@ def root(tmp_path) -> Path:
     for manifest in PODS:
         assert node.admit(manifest)
     return write_node(root, node, PODS)
-
-
-class Clock:
-    """Time that goes on only in pauses."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    async def sleep(self, seconds: float) -> None:
-        self.now += seconds
-        await REAL_SLEEP(0)
 
 
 def says(status: int, body: Any = b"", **headers: str) -> Callable[[web.Request], Awaitable[web.Response]]:

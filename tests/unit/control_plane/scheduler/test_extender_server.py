@@ -181,7 +181,7 @@ def test_a_binding_that_is_never_answered_is_looked_up_in_a_list(monkeypatch) ->
             asked.stub.refused_writes[PODS] = [504]
             assert "504" in await asked.bind("p", "a")
             ahead[0] = LONGEST_BINDING + REPORT_DELAY + 1
-            await until(lambda: asked.extender.followers[1].lists > 1)
+            await until(lambda: asked.extender.pods.lists > 1)
             assert asked.extender.state.pods  # this list began, by the clock of the follower, too early
             asked.extender.state.assumed["uid-p"] = time.monotonic() - 1
             ahead[0] = REPORT_DELAY + 1
