@@ -130,7 +130,7 @@ def show_tables(console: Console, explanation: Explanation, *, is_short: bool, p
         if number or others:
             console.print()
         show_step(console, step, explanation, is_short=is_short, product=product)
-    if explanation.before.memory_groups:
+    if explanation.before.memory_groups and any(one.unit == "bytes" and one.places for one in explanation.resources):
         console.print()
         for group in explanation.before.memory_groups:
             show_prose(console, words.group_in_words(group), "")
@@ -228,7 +228,9 @@ def show_suggestions(console: Console, explanation: Explanation) -> None:
     """Print what would help, the best first."""
     if not explanation.suggestions:
         if not (explanation.admitted or explanation.log):
-            console.print("\nnothing that was tried helps on this node")
+            tried = "smaller requests, fewer pods, other settings of the kubelet"
+            console.print()
+            show_prose(console, f"nothing that was tried helps on this node ({tried}): the pod needs another one", "")
         return
     console.print("\nwhat would help (each was tried):")
     for number, one in enumerate(explanation.suggestions, 1):

@@ -19,7 +19,7 @@ from alignup.kubernetes.node_fit import NodeObject, is_critical, requests_of
 from alignup.kubernetes.pod import Container, Pod, effective_request, is_pinned_memory
 from alignup.providers.cpu.provider import SMT_ALIGNMENT_ERROR
 from alignup.providers.pod_pool import empty_shared_pool
-from alignup.records import Record, replace
+from alignup.records import Record, field, replace
 from alignup.text.counting import amount_in, counted, named, shared_unit, some_of
 from alignup.topology_manager.refusal_account import in_words
 from alignup.topology_manager.refusal_message import LIMIT_REACHED, Amounts, cause, kind_of, too_little
@@ -42,12 +42,14 @@ class Cause(Record):
             allocate, or `whole cores`: not as full-pcpus-only wants. `pod policy`: the policy that the pod brings.
             `node`: the kubelet's own checks, of the node as a whole.
         resources: the resources to blame. Of a conflict each one is needed for it; otherwise each is enough by itself.
+        limits: of each of these how much is free, or where it says so, at most on one NUMA node; empty of a conflict.
         is_lasting: it holds on the empty node too.
     """
 
     sentence: str
     kind: str
     resources: tuple[str, ...] = ()
+    limits: Mapping[str, int | None] = field(default_factory=dict, hash=False)
     is_lasting: bool = False
 
 
@@ -56,18 +58,24 @@ def cause_of(trial: Trial, refusal: Refusal) -> Cause:
     if trial.limits is not None:
         return Cause(one_line(_of_node(trial, trial.limits, refusal)), "node", refusal.resources)
     question = trial.questions[-1] if trial.questions else None
+    amounts: Mapping[str, Amounts] = {}
     if question is None or (refusal.detail and not question.failed):
         return Cause(one_line(refusal.detail), "pod policy")
     if pool := _empty_pool(trial, question):
         found = pool
     elif question.failed:
-        found = _of_allocation(trial, question, refusal)
+        amounts = _amounts_in(trial, question)
+        found = _of_allocation(trial, question, refusal, amounts)
     else:
-        found = merge_cause(refusal, question.holdings.numa_node_ids, _amounts_in(trial, question))
+        amounts = _amounts_in(trial, question)
+        found = merge_cause(refusal, question.holdings.numa_node_ids, amounts)
         if "cpu" in found.resources:
             found = replace(found, sentence=_left_behind(trial.pod, question) + found.sentence)
     limit = "" if trial.admission.exact else LIMIT_REACHED
-    return Cause(one_line(found.sentence) + limit, found.kind, found.resources)
+    is_of_one = found.kind in {"one node", "spread"}
+    known = {name: amounts[name] for name in found.resources if name in amounts and found.kind != "conflict"}
+    limits = {name: one.on_one_node if is_of_one else one.free for name, one in known.items()}
+    return replace(found, sentence=one_line(found.sentence) + limit, limits=limits)
 
 
 def _left_behind(pod: Pod, question: Question) -> str:
@@ -141,19 +149,28 @@ def _amounts_in(trial: Trial, question: Question) -> dict[str, Amounts]:
     refusal = trial.admission.refusal
     failed = (one for one in trial.pod.all_containers if refusal and question.failed and one.name == refusal.container)
     asked = asked_by(question.container or next(failed, trial.pod))
-    return {name: _amounts(trial, question.holdings, name, amount) for name, amount in asked.items()}
+    there, is_allocation = question.holdings, bool(question.failed)
+    return {name: _amounts(trial, there, name, amount, is_allocation=is_allocation) for name, amount in asked.items()}
 
 
-def _amounts(trial: Trial, holdings: Holdings, resource: str, asked: int) -> Amounts:
+def _amounts(trial: Trial, holdings: Holdings, resource: str, asked: int, *, is_allocation: bool) -> Amounts:
     """Return what is asked for and free of a resource."""
     known = holdings.amounts(resource)
     places = () if known is None else known.places
-    near_none = known is None or not all(place.numa_nodes for place in places)
-    one_node = [sum(place.free for place in places if node in place.numa_nodes) for node in holdings.numa_node_ids]
-    if known is None or near_none:
-        return Amounts(asked, None, max(one_node))
-    there = None if known.unhealthy or trial.counts_use_as_reserved else known.allocatable
-    return Amounts(asked, known.free, max(one_node), there, not trial.others)
+    on_one_node = max(
+        sum(place.free for place in places if node in place.numa_nodes) for node in holdings.numa_node_ids
+    )
+    # a device manager allocates what is near no NUMA node, but gives no hint for it
+    counted_places = [one for one in places if one.numa_nodes or is_allocation]
+    if known is None or not counted_places:
+        return Amounts(asked, None, on_one_node)
+    free, there, reserved = (
+        sum(getattr(one, name) for one in counted_places) for name in ("free", "allocatable", "reserved")
+    )
+    return Amounts(
+        asked, free, on_one_node, None if known.unhealthy or trial.counts_use_as_reserved else there,
+        not trial.others, reserved, known.free - free,
+    )  # fmt: skip
 
 
 def _empty_pool(trial: Trial, question: Question) -> Cause | None:
@@ -167,13 +184,12 @@ def _empty_pool(trial: Trial, question: Question) -> Cause | None:
     return None
 
 
-def _of_allocation(trial: Trial, question: Question, refusal: Refusal) -> Cause:
+def _of_allocation(trial: Trial, question: Question, refusal: Refusal, amounts: Mapping[str, Amounts]) -> Cause:
     """Return why a provider could not allocate."""
     blamed, words = refusal.resources, refusal.detail
     if refusal.reason == SMT_ALIGNMENT_ERROR:
         container = next((one for one in trial.pod.all_containers if one.name == refusal.container), trial.pod)
         return whole_cores(container.exclusive_cpus, trial.cpus_per_core, words)
-    amounts = _amounts_in(trial, question)
     is_short = bool(blamed) and all(name in amounts and amounts[name].is_too_little for name in blamed)
     # what a device manager itself says counts devices without a NUMA node, too: it allocates them as well
     may = question.failed in {"cpu", "memory"} and " are free: " in words
@@ -228,10 +244,12 @@ def prognosis(node: Node, pod: Pod, container: str | None, causes: tuple[Cause, 
     if not blamed or any(name in node.pools and not node.pools[name].reported for name in blamed):
         return _of_container(causes, pod, container)
     lasting = _of_container(always, pod, where, _NEVER[always[0].kind])
-    if where != container:
-        return lasting[:1] + _of_container(causes, pod, container)
-    told = {(one.kind, name) for one in always for name in one.resources}
-    return (*lasting, *(one for one in causes if not told.issuperset((one.kind, name) for name in one.resources)))
+    passing = _of_container(causes, pod, container)
+    if where == container:
+        told = {(one.kind, name) for one in always for name in one.resources}
+        passing = tuple(one for one in causes if not told.issuperset((one.kind, name) for name in one.resources))
+    told_first = lasting if where == container else lasting[:1]
+    return (*told_first, *(replace(one, sentence=f"right now, {one.sentence}") for one in passing))
 
 
 def _of_container(causes: tuple[Cause, ...], pod: Pod, container: str | None, never: str = "") -> tuple[Cause, ...]:

@@ -13,9 +13,11 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import ConfigError
+from alignup.explanations.cause import cause_of
 from alignup.explanations.explanation import Suggestion
 from alignup.explanations.manifests import Manifest, asked_by, changed, in_units, quantity
-from alignup.kubernetes.manifest import resized_pod
+from alignup.explanations.trial import tried
+from alignup.kubernetes.manifest import read_pod, resized_pod
 from alignup.kubernetes.node_fit import requests_of
 from alignup.kubernetes.pod import Container, Pod, QOSClass, is_device, is_pinned_memory
 from alignup.kubernetes.policy_options import OPTION_GATES
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from alignup.explanations.attempts import Attempts
+    from alignup.explanations.cause import Cause
     from alignup.node.node import Node
     from alignup.topology_manager.admission import Admission
 
@@ -47,11 +50,14 @@ SCALE: Final = 64
 MEBI: Final = 1 << 20
 
 
-def reductions(attempts: Attempts, resources: Sequence[str], container: str | None) -> Iterator[Reduction]:
+def reductions(
+    attempts: Attempts, cause: Cause, resources: Sequence[str], container: str | None
+) -> Iterator[Reduction]:
     """Yield the largest request of each resource that would do, or if there is none the smallest joint reduction.
 
     Args:
         attempts: the node and the pod.
+        cause: the cause that is told first.
         resources: those to blame.
         container: the one that was refused; None: the pod as a whole.
     """
@@ -61,14 +67,20 @@ def reductions(attempts: Attempts, resources: Sequence[str], container: str | No
     for resource in resources:
         keys = [key for key in asked if key[1] == resource][:MOST_CONTAINERS]
         amounts = {key: _largest(attempts, {}, key, asked[key]) for key in keys}
-        possible = [_reduction(attempts, asked, {key: amount}) for key, amount in amounts.items() if amount is not None]
+        possible = [{key: amount} for key, amount in amounts.items() if amount is not None]
         if possible:
-            found.append(min(possible, key=lambda one: one[0]))
+            found.append(min(possible, key=lambda one: _lost(asked, one)))
     if not found:
         blamed = {key: amount for key, amount in asked.items() if key[1] in resources}
         joint = _joint(attempts, blamed) or _joint(attempts, asked)
         found = [joint] if joint else []
-    yield from found
+    for one in found:
+        yield _lost(asked, one), _reduction(attempts, cause, asked, one)
+
+
+def _lost(asked: Mapping[Key, int], amounts: Mapping[Key, int]) -> float:
+    """Return the largest share of a request that is given up."""
+    return max(1 - amount / asked[key] for key, amount in amounts.items())
 
 
 def _largest(attempts: Attempts, fixed: Mapping[Key, int], key: Key, asked: int) -> int | None:
@@ -79,7 +91,7 @@ def _largest(attempts: Attempts, fixed: Mapping[Key, int], key: Key, asked: int)
     return None if count is None else count * step
 
 
-def _joint(attempts: Attempts, asked: Mapping[Key, int]) -> Reduction | None:
+def _joint(attempts: Attempts, asked: Mapping[Key, int]) -> dict[Key, int] | None:
     """Return a reduction of several requests by one factor, each then raised again as far as it can be."""
     if len(asked) <= 1:
         return None
@@ -102,7 +114,7 @@ def _joint(attempts: Attempts, asked: Mapping[Key, int]) -> Reduction | None:
             amounts[key] = max(amounts[key], _largest(attempts, amounts, key, amount) or 0)
     if not _fits(attempts, amounts):
         return None
-    return _reduction(attempts, asked, {key: value for key, value in amounts.items() if value != asked[key]})
+    return {key: value for key, value in amounts.items() if value != asked[key]}
 
 
 def _last(fits: Callable[[int], bool], lowest: int, highest: int) -> int | None:
@@ -127,22 +139,37 @@ def _step(attempts: Attempts, resource: str) -> int:
     return 1
 
 
-def _reduction(attempts: Attempts, asked: Mapping[Key, int], amounts: Mapping[Key, int]) -> Reduction:
+def _more(attempts: Attempts, cause: Cause, asked: Mapping[Key, int], amounts: Mapping[Key, int]) -> str:
+    """Return why a little more than these amounts would be refused, where that is not the cause that is told."""
+    key = min(amounts, key=lambda one: amounts[one] / asked[one])
+    more = amounts[key] + min(_step(attempts, key[1]), asked[key])
+    trial = tried(attempts.node, read_pod(changed(attempts.manifest, {**amounts, key: more})))
+    if more >= asked[key] or trial.admission.refusal is None:
+        return ""
+    why = cause_of(trial, trial.admission.refusal)
+    if why.kind == cause.kind and why.limits.items() <= cause.limits.items():
+        return ""
+    return f"{in_units(key[1], more)}{f' {key[1]}' * (len(amounts) > 1)} would be refused: {why.sentence}"
+
+
+def _reduction(attempts: Attempts, cause: Cause, asked: Mapping[Key, int], amounts: Mapping[Key, int]) -> Suggestion:
     """Return the suggestion of these amounts."""
-    lost = max(1 - amount / asked[key] for key, amount in amounts.items())
     by_container: dict[str, list[tuple[str, str]]] = {}
     for (name, resource), amount in amounts.items():
         before, after = (in_units(resource, one) for one in (asked[name, resource], amount))
         words = f"{after} {resource} instead of {before}" if amount else f"no {resource}"
-        by_container.setdefault(name, []).append((words, f"{resource} {before} -> {after}"))
+        by_container.setdefault(name, []).append((words, f"{resource} {before} -> {after if amount else 'none'}"))
     parts, lines = [], []
     for name, found in by_container.items():
         whom = _in_container(attempts.pod, name)
         parts.append(" and ".join(words for words, _ in found) + whom)
         lines.append(f"{whom.removeprefix(' in ')}{': ' if whom else ''}{', '.join(line for _, line in found)}")
     text = f"ask for {'all of these: ' if len(parts) > 1 else ''}{'; '.join(parts)}"
+    if why := _more(attempts, cause, asked, amounts):
+        text += f" ({why})"
+        lines.append(f"({why})")
     attempt = {"pod": changed(attempts.manifest, amounts)}
-    return lost, Suggestion("request", text, attempt, changes=tuple(lines) if len(amounts) > 1 else ())
+    return Suggestion("request", text, attempt, changes=tuple(lines) if len(amounts) > 1 else ())
 
 
 def _in_container(pod: Pod, name: str) -> str:

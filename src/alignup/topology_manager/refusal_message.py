@@ -10,7 +10,7 @@ from functools import reduce
 from typing import Any, Final, NamedTuple
 
 from alignup.errors import one_line
-from alignup.kubernetes.pod import is_pinned_memory
+from alignup.kubernetes.pod import is_device, is_pinned_memory
 from alignup.records import Record, json_fields
 from alignup.text.counting import amount_in, counted, shared_unit
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint
@@ -110,6 +110,8 @@ class Amounts(NamedTuple):
         on_one_node: the most that is free on, or near to, one NUMA node.
         there: what containers can have if nobody holds any; None where `free` is, or unknown.
         is_alone: no other pod is on the node.
+        reserved: what no container can have.
+        apart: free devices near no NUMA node, which the others do not count since they cannot be aligned.
     """
 
     asked: int
@@ -117,6 +119,8 @@ class Amounts(NamedTuple):
     on_one_node: int
     there: int | None = None
     is_alone: bool = False
+    reserved: int = 0
+    apart: int = 0
 
     @property
     def is_too_little(self) -> bool:
@@ -178,7 +182,7 @@ def cause(refusal: Refusal, numa_node_ids: Sequence[int] | None, amounts: Mappin
         for offer in offers
     ]
     if kind == "spread":
-        needs = "; ".join(f"{one.resource} can now come only from {other_sets(one)}{_accounted(one)}" for one in views)
+        needs = "; ".join(_spread(one, (amounts or {}).get(one.resource)) for one in views)
         return f"{needs}; {refusal.policy} admits no more NUMA nodes than an empty machine would need"
     if kind == "conflict":
         return _conflict(views, refusal.policy, amounts)
@@ -201,6 +205,20 @@ def _told(resources: Sequence[str], accounts: Mapping[str, str]) -> str:
     )
 
 
+def _spread(view: ResourceView, amounts: Amounts | None) -> str:
+    """Return that a resource now takes more NUMA nodes than on an empty machine."""
+    if amounts is None or amounts.on_one_node >= amounts.asked:
+        return f"{view.resource} can now come only from {other_sets(view)}{_accounted(view)}"
+    asked, free = _in_one_unit({view.resource: (amounts.asked, amounts.on_one_node)})[view.resource]
+    needed = counted(len(view.other[0]), "NUMA node")
+    return f"{asked} {view.resource} need{_ending(asked)} {needed} (at most {free} free on one)"
+
+
+def _ending(amount: str) -> str:
+    """Return the ending of a verb whose subject is an amount: "1 gpu needs", "8Gi memory needs", "2 gpu need"."""
+    return "" if amount.isdecimal() and amount != "1" else "s"
+
+
 def _accounted(view: ResourceView) -> str:
     """Return the requested and free amounts in brackets, if they are known."""
     return f" ({view.account})" if view.account else ""
@@ -210,7 +228,7 @@ def too_little(names: Sequence[str], accounts: Mapping[str, str], amounts: Mappi
     """Return that more is asked for than is free, with both amounts where they tell it all, or else the accounts."""
     known = {name: one for name in names if (one := amounts.get(name)) and one.is_too_little}
     texts = _in_one_unit({name: (one.asked, one.free or 0) for name, one in known.items()})
-    told = {name: f"{texts[name][0]} {name} asked, {_left(one, texts[name][1])}" for name, one in known.items()}
+    told = {name: f"{texts[name][0]} {name} asked, {_left(name, one, texts[name][1])}" for name, one in known.items()}
     if known.keys() == set(names) and (len(names) > 1 or known[names[0]].is_lasting):
         lasting = all(one.is_lasting for one in known.values())
         return f"{'' if lasting else 'not enough is free: '}{'; '.join(told.values())}"
@@ -218,11 +236,17 @@ def too_little(names: Sequence[str], accounts: Mapping[str, str], amounts: Mappi
     return "; ".join(f"not enough {name} is free{f': {words}' if words else ''}" for name, words in each.items())
 
 
-def _left(amounts: Amounts, free: str) -> str:
+def _left(name: str, amounts: Amounts, free: str) -> str:
     """Return how much is free, or that the machine has no more, whoever goes."""
+    apart = f" that can be aligned ({amounts.apart} more near no NUMA node)" if amounts.apart else ""
     if not amounts.is_lasting:
-        return f"{free} free"
-    return f"the machine has {free}" if amounts.there == amounts.free else f"{free} left by the pod's other containers"
+        return f"{free} free{apart}"
+    if amounts.there != amounts.free:
+        return f"{free} left by the pod's other containers"
+    if not amounts.reserved or is_device(name):
+        return f"the machine has {free}{apart}"
+    reserved, there = _in_one_unit({name: (amounts.reserved, amounts.reserved + (amounts.free or 0))})[name]
+    return f"the machine has {free} ({there} less {reserved} reserved)"
 
 
 def _beyond_one(view: ResourceView, resources: Sequence[str], amounts: Mapping[str, Amounts]) -> str:
@@ -258,6 +282,7 @@ def _conflict(views: Sequence[ResourceView], policy: str, amounts: Mapping[str, 
     bound = [view for view in views if not view.anywhere]
     both = "both" if len(bound) == 2 else "all"  # noqa: PLR2004  # English has a word for two
     differ = len({len(nodes) for view in bound for nodes in view.preferred}) > 1
+    where = "one NUMA node" if policy == SINGLE else "the same NUMA nodes"
     parts = []
     for place, view in enumerate(bound):
         name, ending = view.resource, "" if " and " in view.resource else "s"
@@ -266,12 +291,13 @@ def _conflict(views: Sequence[ResourceView], policy: str, amounts: Mapping[str, 
             words = f"{'' if place else 'fits '}only on {listed(single)}"
         elif differ and view.preferred:  # how many it takes says why, and which ones does not
             if amounts and name in amounts:
-                name = f"{_in_one_unit({name: (amounts[name].asked, 0)})[name][0]} {name}"
+                amount = _in_one_unit({name: (amounts[name].asked, 0)})[name][0]
+                name, ending = f"{amount} {name}", _ending(amount)
             words = f"need{ending} {counted(len(view.preferred[0]), 'NUMA node')}"
+            where = "the same NUMA nodes, and no more than each needs"
         else:
             words = f"prefer{ending} {preferred_sets(view)}"
         parts.append(f"{name} {words}{_accounted(view) if amounts is None else ''}")
-    where = "one NUMA node" if policy == SINGLE else "the same NUMA nodes"
     return f"{', '.join(parts)}; {policy} needs {both} on {where}"
 
 

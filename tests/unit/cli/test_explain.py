@@ -223,11 +223,12 @@ def test_memory_groups_and_shared_pools_are_told(tmp_path: Path) -> None:
     wide["spec"]["containers"][0]["resources"]["limits"]["memory"] = "20Gi"
     burst = pod("burst", cpu="1")
     burst["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "500m"}
-    pods.write_text(json.dumps({"kind": "List", "items": [wide, burst]}))
+    pods.write_text(json.dumps({"kind": "List", "items": [wide, pod("small", cpu="1"), burst]}))
     done = run("-c", str(config), str(pods))
 
     assert done.exit_code == 0
     assert "NUMA nodes 0+1 supply memory only together, because of the memory of default/wide" in done.stdout
+    assert "only together" not in done.stdout.partition("default/burst")[2]
     assert "container 'main' requests less cpu than its limit" in done.stdout
     assert "(each was tried)" in done.stdout
 

@@ -177,7 +177,7 @@ class TestNeverFits:
 
         assert found.causes == (
             "never fits this node, even empty: 17 cpu asked, the machine has 16",
-            f"not enough is free: 1 {EXAMPLE_GPU} asked, 0 free; 17 cpu asked, 12 free",
+            f"right now, not enough is free: 1 {EXAMPLE_GPU} asked, 0 free; 17 cpu asked, 12 free",
         )
         assert found.to_dict()["neverFits"] is found.never_fits is True
         assert set(found.blamed) == {"cpu", EXAMPLE_GPU}
@@ -187,8 +187,8 @@ class TestNeverFits:
         node = node_of(topologyManagerPolicy="restricted", memoryManagerPolicy=None, reservedMemory=None)
         found = explain(node, gpu_pod("x", gpus=1, cpu="10"))
         assert found.cause == (
-            "never fits this node as configured: 1 example.com/gpu needs 1 NUMA node, 10 cpu needs 2 NUMA "
-            "nodes; restricted needs both on the same NUMA nodes"
+            "never fits this node as configured: 1 example.com/gpu needs 1 NUMA node, 10 cpu need 2 NUMA "
+            "nodes; restricted needs both on the same NUMA nodes, and no more than each needs"
         )
 
     def test_another_container_than_the_refused_one_can_be_too_large(self) -> None:
@@ -204,7 +204,7 @@ class TestNeverFits:
         assert found.container == "main"
         assert found.causes == (
             "container 'large' never fits this node, even empty: 17 cpu asked, 14 left by the pod's other containers",
-            f"container 'main': not enough {EXAMPLE_GPU} is free: 1 asked, 0 free",
+            f"right now, container 'main': not enough {EXAMPLE_GPU} is free: 1 asked, 0 free",
         )
 
     @pytest.mark.parametrize("healthy", [True, False])
@@ -236,3 +236,42 @@ def test_what_an_explanation_calls_hopeless_is_refused_by_the_empty_node() -> No
         elif explanation.cause_kind not in {"whole cores", "pod policy"}:
             assert story.node().admit(wanted), explanation.cause
     assert told > 10
+
+    def test_what_is_reserved_and_what_cannot_be_aligned_is_told(self) -> None:
+        apart = [{"id": "g0", "numa": [0]}, {"id": "g1", "numa": None}]
+        node = Node.from_dict(
+            {
+                "machine": machine_of(2, 4),
+                "kubelet": {**KUBELET, "reservedSystemCPUs": "0-1"},
+                "devices": {EXAMPLE_GPU: apart},
+            }
+        )
+        found = explain(node, gpu_pod("x", gpus=2, cpu="16", memory="64Gi"))
+        assert found.cause == (
+            "never fits this node, even empty: 2 example.com/gpu asked, the machine has 1 that can be aligned "
+            "(1 more near no NUMA node); 16 cpu asked, the machine has 14 (16 less 2 reserved); 64Gi memory asked, "
+            "the machine has 63Gi (64Gi less 1Gi reserved)"
+        )
+
+
+def asking(node: Node, **limits: str) -> list[str]:
+    """Return the suggestions to ask for less."""
+    found = explain(node, wish("x", **limits)).suggestions
+    return [one.text for one in found if one.kind == "request"]
+
+
+def test_a_remedy_smaller_than_what_the_cause_tells_says_why_no_more_will_do() -> None:
+    node = node_of(topologyManagerPolicy="restricted")
+    for uid in ("a", "b"):
+        assert node.admit(gpu_pod(uid, gpus=1, cpu="1"))
+    assert node.admit(gpu_pod("c", gpus=1, cpu="5"))
+
+    assert asking(node, cpu="1", **{EXAMPLE_GPU: "6"}) == [
+        f"ask for 1 {EXAMPLE_GPU} instead of 6 (2 would be refused: not enough {EXAMPLE_GPU} is free: 2 asked, 1 free)"
+    ]
+    assert asking(node_of(), cpu="17") == [
+        "ask for 8 cpu instead of 17 (9 would be refused: no NUMA node has 9 cpu "
+        "free (at most 8); single-numa-node needs all of it on one)"
+    ]
+    alone = node_of(topologyManagerPolicy="restricted", memoryManagerPolicy=None, reservedMemory=None)
+    assert asking(alone, cpu="17") == ["ask for 16 cpu instead of 17"]

@@ -26,9 +26,7 @@ def test_an_admitted_pod_says_what_it_missed_and_why() -> None:
 
     assert explanation.admitted
     assert explanation.cause_kind == "missed"
-    assert explanation.containers[0].missed == (
-        "cpu can now come only from NUMA nodes 0+1 (3 asked, 3 free: 2 on NUMA node 0, 1 on NUMA node 1)"
-    )
+    assert explanation.containers[0].missed == ("3 cpu need 2 NUMA nodes (at most 2 free on one)")
 
 
 def test_containers_on_different_nodes_are_named_though_some_share_one() -> None:
