@@ -244,12 +244,16 @@ def prognosis(node: Node, pod: Pod, container: str | None, causes: tuple[Cause, 
     if not blamed or any(name in node.pools and not node.pools[name].reported for name in blamed):
         return _of_container(causes, pod, container)
     lasting = _of_container(always, pod, where, _NEVER[always[0].kind])
-    passing = _of_container(causes, pod, container)
-    if where == container:
+    if where != container:
+        lasting, passing = lasting[:1], _of_container(causes, pod, container)
+    else:
+        # what is more than the machine has would come again, whatever is free
+        short = [name for one in always if one.kind not in {"one node", "spread", "conflict"} for name in one.resources]
+        fewer = without_requests(pod, container, short)
         told = {(one.kind, name) for one in always for name in one.resources}
-        passing = tuple(one for one in causes if not told.issuperset((one.kind, name) for name in one.resources))
-    told_first = lasting if where == container else lasting[:1]
-    return (*told_first, *(replace(one, sentence=f"right now, {one.sentence}") for one in passing))
+        found = causes if fewer == pod else causes_of(node, tried(node, fewer))
+        passing = tuple(one for one in found if not told.issuperset((one.kind, name) for name in one.resources))
+    return (*lasting, *(replace(one, sentence=f"right now, {one.sentence}") for one in passing))
 
 
 def _of_container(causes: tuple[Cause, ...], pod: Pod, container: str | None, never: str = "") -> tuple[Cause, ...]:

@@ -243,5 +243,5 @@ def _alignment(admission: Admission, holdings: Holdings) -> tuple[float, str]:
     if all(hint is not None and hint.preferred for hint in hints):
         return 0.0, f"{placed}, fully aligned"
     worse = [name for name, got in admission.containers.items() if not (got.affinity and got.affinity.preferred)]
-    which = f"{some_of(worse, MOST_NAMED)} " if len(admission.containers) > 1 else ""
+    which = f"with {some_of(worse, MOST_NAMED)} " if len(admission.containers) > 1 else ""
     return NOT_PREFERRED, f"{placed}, {which}misaligned"
