@@ -205,7 +205,7 @@ def test_the_webhook_warns_of_what_no_node_can_align() -> None:
         for found in (pod("large", 200), deployment):
             answer = asked(found)
             assert answer["allowed"] is True
-            assert "never fits this node, even empty: 200 cpu asked, the machine has 128" in answer["warnings"][0]
+            assert "never fits this node: 200 cpu asked, the machine has 128" in answer["warnings"][0]
     finally:
         server.shutdown()
         server.server_close()

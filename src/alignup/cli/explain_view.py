@@ -124,7 +124,7 @@ def show_tables(console: Console, explanation: Explanation, *, is_short: bool, p
     console.print(f"\n[dim]{('─' if can_write(console, '─') else '-') * min(console.width, RULE)}[/]")
     others = _causes(console, explanation)[1:]
     for other in others:
-        show_prose(console, f"besides, {other}", "")
+        show_prose(console, f"another cause: {other}", "")
     steps = () if is_short and explanation.admitted and not product else explanation.relevant_steps
     for number, step in enumerate(steps):
         if number or others:
@@ -138,7 +138,7 @@ def show_tables(console: Console, explanation: Explanation, *, is_short: bool, p
     if parts:
         table = Table(*words.container_columns(explanation), rows=words.container_rows(explanation, parts))
         print_whole(console, table, below=bool(steps))
-    show_left_out(console, len(explanation.containers) - len(parts), "container", " of the pod")
+        show_left_out(console, len(explanation.containers) - len(parts), "container", " of the pod")
     most = 0 if is_short else words.MOST_NEIGHBOURS
     if explanation.neighbours and most:
         print_whole(console, Table(*words.NEIGHBOUR_COLUMNS, rows=words.neighbour_rows(explanation)), below=True)
@@ -248,6 +248,8 @@ WIDEST: Final = 120
 # Of more NUMA nodes, those that are alike share one.
 MOST_COLUMNS: Final = 4
 MOST_PODS: Final = 2
+# Of a container's name in the heading of a narrow column.
+LONGEST_NAME: Final = 12
 USED: Final = "■"
 FREE: Final = "□"
 
@@ -291,7 +293,7 @@ def _columns(resources: Sequence[ResourcePart]) -> Columns:
             first.setdefault(alike, places)
         else:
             name = named("NUMA node" if len(where) == 1 else "near NUMA node", where)
-            own[places] = name if where else "no NUMA node known"
+            own[places] = name if where else "no NUMA node"
     each = {
         first[alike]: ("each of NUMA nodes " if ids[1:] else "NUMA node ") + str(CPUSet(ids))
         for alike, ids in names.items()
@@ -305,7 +307,9 @@ def _table(
     """Return the picture as a table, where it can be read without colours too."""
     legend = f"{USED} used {FREE} free" if has_bars else "free"
     nodes, held = columns.values(), ["held by"] if has_holders else []
-    table = Table(legend, "asked", *nodes, *held, numbers=("asked",), whole=tuple(nodes))
+    whose = resources[0].container or "pod"
+    asked = f"{whose} asks" if len(explanation.containers) > 1 and len(whose) <= LONGEST_NAME else "asked"
+    table = Table(legend, asked, *nodes, *held, numbers=(asked,), whole=tuple(nodes))
     for row, one in enumerate(resources):
         in_words = words.amounts_in_words(one)
         name = f"[bold]{safe(one.resource)}[/]" if one.resource in explanation.blamed else safe(one.resource)
@@ -336,5 +340,6 @@ def _holders(resource: ResourcePart, explanation: Explanation) -> str:
     names = ["this pod" if pod == explanation.pod else pod for pod in sorted(pods, key=lambda pod: pod not in first)]
     reserved = sum(place.reserved for place in resource.places)
     held = some_of(names, max(MOST_PODS, len(first.intersection(pods))))
-    kept = f"{words.amounts_in_words(resource)(reserved)} reserved" if reserved else ""
+    whose = "unhealthy" if resource.unit == "devices" else "system"
+    kept = f"{whose} ({words.amounts_in_words(resource)(reserved)})" if reserved else ""
     return ", ".join(filter(None, (held, kept)))

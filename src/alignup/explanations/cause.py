@@ -70,7 +70,9 @@ def cause_of(trial: Trial, refusal: Refusal) -> Cause:
         amounts = _amounts_in(trial, question)
         found = merge_cause(refusal, question.holdings.numa_node_ids, amounts)
         if "cpu" in found.resources:
-            found = replace(found, sentence=_left_behind(trial.pod, question) + found.sentence)
+            left = _left_behind(trial.pod, question)
+            join = ", and " if found.kind == "conflict" else ", so "
+            found = replace(found, sentence=f"{left}{join}{found.sentence}" if left else found.sentence)
     limit = "" if trial.admission.exact else LIMIT_REACHED
     is_of_one = found.kind in {"one node", "spread"}
     known = {name: amounts[name] for name in found.resources if name in amounts and found.kind != "conflict"}
@@ -89,7 +91,7 @@ def _left_behind(pod: Pod, question: Question) -> str:
         if one.pod_uid == pod.uid and one.container in ended and one.cpus
         for nodes in [[node for node, cpus in question.holdings.node_cpus.items() if cpus & int(one.cpus)]]
     ]
-    return f"it must reuse {' and '.join(left)}, so " if left else ""
+    return f"it must reuse {' and '.join(left)}" if left else ""
 
 
 def _of_node(trial: Trial, limits: NodeObject, refusal: Refusal) -> str:
@@ -205,10 +207,9 @@ def whole_cores(asked: int, cpus_per_core: int, too_few: str) -> Cause:
 
 
 MOST_CAUSES: Final = 8
-# By the kind of the cause, what is said where it holds on the empty node too; other kinds need no prognosis.
-_NEVER: Final = dict.fromkeys(("too little", "allocation", "node"), "never fits this node, even empty") | dict.fromkeys(
-    ("one node", "spread", "conflict"), "never fits this node as configured"
-)
+# Kinds of causes of which it is told if they hold on the empty node too: of amounts, and of the policy.
+_OF_AMOUNTS: Final = frozenset({"too little", "allocation", "node"})
+_OF_POLICY: Final = frozenset({"one node", "spread", "conflict"})
 
 
 def causes_of(node: Node, trial: Trial) -> tuple[Cause, ...]:
@@ -239,16 +240,16 @@ def prognosis(node: Node, pod: Pod, container: str | None, causes: tuple[Cause, 
         alone = emptied(node)
         trial = tried(alone, pod)
         always, where = causes_of(alone, trial), getattr(trial.admission.refusal, "container", None)
-    blamed = always[0].resources if always and always[0].kind in _NEVER else ()
+    blamed = always[0].resources if always and always[0].kind in _OF_AMOUNTS | _OF_POLICY else ()
     # a plugin that reports no device may come back
     if not blamed or any(name in node.pools and not node.pools[name].reported for name in blamed):
         return _of_container(causes, pod, container)
-    lasting = _of_container(always, pod, where, _NEVER[always[0].kind])
+    lasting = _of_container(always, pod, where, "never fits this node")
     if where != container:
         lasting, passing = lasting[:1], _of_container(causes, pod, container)
     else:
         # what is more than the machine has would come again, whatever is free
-        short = [name for one in always if one.kind not in {"one node", "spread", "conflict"} for name in one.resources]
+        short = [name for one in always if one.kind in _OF_AMOUNTS for name in one.resources]
         fewer = without_requests(pod, container, short)
         told = {(one.kind, name) for one in always for name in one.resources}
         found = causes if fewer == pod else causes_of(node, tried(node, fewer))

@@ -51,13 +51,13 @@ MEBI: Final = 1 << 20
 
 
 def reductions(
-    attempts: Attempts, cause: Cause, resources: Sequence[str], container: str | None
+    attempts: Attempts, causes: Sequence[Cause], resources: Sequence[str], container: str | None
 ) -> Iterator[Reduction]:
     """Yield the largest request of each resource that would do, or if there is none the smallest joint reduction.
 
     Args:
         attempts: the node and the pod.
-        cause: the cause that is told first.
+        causes: those that are told.
         resources: those to blame.
         container: the one that was refused; None: the pod as a whole.
     """
@@ -75,7 +75,7 @@ def reductions(
         joint = _joint(attempts, blamed) or _joint(attempts, asked)
         found = [joint] if joint else []
     for one in found:
-        yield _lost(asked, one), _reduction(attempts, cause, asked, one)
+        yield _lost(asked, one), _reduction(attempts, causes, asked, one)
 
 
 def _lost(asked: Mapping[Key, int], amounts: Mapping[Key, int]) -> float:
@@ -139,20 +139,23 @@ def _step(attempts: Attempts, resource: str) -> int:
     return 1
 
 
-def _more(attempts: Attempts, cause: Cause, asked: Mapping[Key, int], amounts: Mapping[Key, int]) -> str:
-    """Return why a little more than these amounts would be refused, where that is not the cause that is told."""
+def _more(attempts: Attempts, causes: Sequence[Cause], asked: Mapping[Key, int], amounts: Mapping[Key, int]) -> str:
+    """Return why a little more than these amounts would be refused, where the causes do not tell it."""
     key = min(amounts, key=lambda one: amounts[one] / asked[one])
     more = amounts[key] + min(_step(attempts, key[1]), asked[key])
     trial = tried(attempts.node, read_pod(changed(attempts.manifest, {**amounts, key: more})))
     if more >= asked[key] or trial.admission.refusal is None:
         return ""
     why = cause_of(trial, trial.admission.refusal)
-    if why.kind == cause.kind and why.limits.items() <= cause.limits.items():
+    if any(why.kind == one.kind and why.limits.items() <= one.limits.items() for one in causes):
         return ""
-    return f"{in_units(key[1], more)}{f' {key[1]}' * (len(amounts) > 1)} would be refused: {why.sentence}"
+    which = f" {key[1]}{_in_container(attempts.pod, key[0])}" if len(amounts) > 1 else ""
+    return f"{in_units(key[1], more)}{which} would be refused: {why.sentence}"
 
 
-def _reduction(attempts: Attempts, cause: Cause, asked: Mapping[Key, int], amounts: Mapping[Key, int]) -> Suggestion:
+def _reduction(
+    attempts: Attempts, causes: Sequence[Cause], asked: Mapping[Key, int], amounts: Mapping[Key, int]
+) -> Suggestion:
     """Return the suggestion of these amounts."""
     by_container: dict[str, list[tuple[str, str]]] = {}
     for (name, resource), amount in amounts.items():
@@ -165,7 +168,7 @@ def _reduction(attempts: Attempts, cause: Cause, asked: Mapping[Key, int], amoun
         parts.append(" and ".join(words for words, _ in found) + whom)
         lines.append(f"{whom.removeprefix(' in ')}{': ' if whom else ''}{', '.join(line for _, line in found)}")
     text = f"ask for {'all of these: ' if len(parts) > 1 else ''}{'; '.join(parts)}"
-    if why := _more(attempts, cause, asked, amounts):
+    if why := _more(attempts, causes, asked, amounts):
         text += f" ({why})"
         lines.append(f"({why})")
     attempt = {"pod": changed(attempts.manifest, amounts)}

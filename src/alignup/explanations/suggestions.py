@@ -39,7 +39,7 @@ MOST_SUGGESTIONS: Final = 5
 
 
 def suggestions_for(
-    node: Node, trial: Trial, cause: Cause, blamed: Sequence[str], manifest: Mapping[str, Any] | None
+    node: Node, trial: Trial, causes: Sequence[Cause], blamed: Sequence[str], manifest: Mapping[str, Any] | None
 ) -> tuple[Suggestion, ...]:
     """Return what would help, the best first, each confirmed by trying it; the node stays as it is.
 
@@ -49,12 +49,12 @@ def suggestions_for(
     Args:
         node: the node.
         trial: what the pod came upon there.
-        cause: the cause that is told first.
+        causes: those that are told.
         blamed: the resources to blame for a refusal.
         manifest: the pod's manifest, if there is one.
     """
     attempts = _attempts(node, trial, manifest)
-    found = _for_admitted(attempts, trial, cause) if trial.admission else _for_refused(attempts, trial, cause, blamed)
+    found = _for_admitted(attempts, trial, causes) if trial.admission else _for_refused(attempts, trial, causes, blamed)
     return tuple(one for _, one in sorted(found, key=lambda one: one[0])[:MOST_SUGGESTIONS])
 
 
@@ -70,10 +70,10 @@ def _attempts(node: Node, trial: Trial, manifest: Mapping[str, Any] | None) -> A
     return Attempts(subject, trial.pod, written, is_copy, must_be_preferred=trial.admission.admitted)
 
 
-def _for_admitted(attempts: Attempts, trial: Trial, cause: Cause) -> Iterator[Option]:
+def _for_admitted(attempts: Attempts, trial: Trial, causes: Sequence[Cause]) -> Iterator[Option]:
     """Yield changes under which every container gets what it prefers, or CPUs of its own."""
     if not all(got.affinity is not None and got.affinity.preferred for got in trial.got.values()):
-        yield from _for_refused(attempts, trial, cause, ())
+        yield from _for_refused(attempts, trial, causes, ())
     attempts.must_be_preferred = False
     if any(int(trial.before.reserved_cpus) & int(got.cpus or 0) for got in trial.got.values()):
         for cost, one in kubelet_changes(attempts, trial.before, ("cpu",)):
@@ -109,7 +109,7 @@ def _nodes_of(holdings: Holdings, containers: Mapping[str, ContainerAllocation])
     return set().union(*(numa_nodes_of(holdings, got) for got in containers.values()))
 
 
-def _for_refused(attempts: Attempts, trial: Trial, cause: Cause, blamed: Sequence[str]) -> Iterator[Option]:
+def _for_refused(attempts: Attempts, trial: Trial, causes: Sequence[Cause], blamed: Sequence[str]) -> Iterator[Option]:
     """Yield changes, each with a number: the lower, the less is given up."""
     refusal, whole = trial.admission.refusal, trial.limits is not None
     if attempts.manifest and whole:
@@ -120,7 +120,7 @@ def _for_refused(attempts: Attempts, trial: Trial, cause: Cause, blamed: Sequenc
         if "cpu" in blamed:
             yield from ((0.25, one) for one, _ in islice(shared_container(attempts), 1))
         resources = blamed or tuple(dict.fromkeys(name for one in trial.pod.all_containers for name in asked_by(one)))
-        yield from ((0.2 + 0.6 * lost, one) for lost, one in reductions(attempts, cause, resources, container))
+        yield from ((0.2 + 0.6 * lost, one) for lost, one in reductions(attempts, causes, resources, container))
     accounts = trial.questions[-1].accounts.values() if trial.questions else ()
     ties = [tie for one in accounts if isinstance(one, MemoryAccount) for tie in one.ties()]
     tying = {name for _, names in ties for name in names}

@@ -75,7 +75,7 @@ def explain(node: Node, pod: Pod | Mapping[str, Any], *, suggest: bool = True) -
         policy=trial.policy.name, scope=trial.scope, qos=str(pod.qos),
         steps=tuple(step_of(question, trial.policy, asked) for question, asked in questions), containers=containers,
         before=trial.before, after=trial.after, exact=admission.exact, preempted=admission.preempted,
-        suggestions=suggestions_for(node, trial, told[0], blamed, manifest) if suggest else (), machine=node.machine,
+        suggestions=suggestions_for(node, trial, told, blamed, manifest) if suggest else (), machine=node.machine,
     )  # fmt: skip
 
 

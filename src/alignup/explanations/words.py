@@ -48,7 +48,7 @@ def _equal_places(places: Iterable[PlacePart]) -> list[tuple[str, PlacePart]]:
             key = bool(place.numa_nodes), replace(place, numa_nodes=())
             names.setdefault(key, []).append("+".join(map(str, place.numa_nodes)))
     return [
-        (f"{'each of ' if len(some) > 1 else ''}{', '.join(some)}" if is_near else "none known", place)
+        (f"{'each of ' if len(some) > 1 else ''}{', '.join(some)}" if is_near else "none", place)
         for (is_near, place), some in names.items()
     ]
 

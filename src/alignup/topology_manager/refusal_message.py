@@ -190,8 +190,8 @@ def cause(refusal: Refusal, numa_node_ids: Sequence[int] | None, amounts: Mappin
     lacking = {name: (one.asked, one.on_one_node) for name, one in known if one.on_one_node < one.asked}
     if len(lacking) == len(names):
         told = [(f"{asked} {name}", free) for name, (asked, free) in _in_one_unit(lacking).items()]
-        (first, most), *others = told
-        wishes = [f"{first} free (at most {most})", *(f"{wish} ({free})" for wish, free in others)]
+        when = "" if all(amount.is_alone for _, amount in known) else " free"
+        wishes = [f"{wish}{when} (at most {free})" for wish, free in told]
         return f"no NUMA node has {' or '.join(wishes)}; {SINGLE} needs all of it on one"
     parts = [_beyond_one(view, offer.resources, amounts or {}) for view, offer in zip(views, offers, strict=True)]
     return f"{'; '.join(parts)}; {SINGLE} needs one NUMA node for all"
@@ -238,7 +238,7 @@ def too_little(names: Sequence[str], accounts: Mapping[str, str], amounts: Mappi
 
 def _left(name: str, amounts: Amounts, free: str) -> str:
     """Return how much is free, or that the machine has no more, whoever goes."""
-    apart = f" that can be aligned ({amounts.apart} more near no NUMA node)" if amounts.apart else ""
+    apart = f" with a NUMA node (the device plugin reports none for {amounts.apart} more)" if amounts.apart else ""
     if not amounts.is_lasting:
         return f"{free} free{apart}"
     if amounts.there != amounts.free:
@@ -282,7 +282,7 @@ def _conflict(views: Sequence[ResourceView], policy: str, amounts: Mapping[str, 
     bound = [view for view in views if not view.anywhere]
     both = "both" if len(bound) == 2 else "all"  # noqa: PLR2004  # English has a word for two
     differ = len({len(nodes) for view in bound for nodes in view.preferred}) > 1
-    where = "one NUMA node" if policy == SINGLE else "the same NUMA nodes"
+    rule = f"needs {both} on {'one NUMA node' if policy == SINGLE else 'the same NUMA nodes'}"
     parts = []
     for place, view in enumerate(bound):
         name, ending = view.resource, "" if " and " in view.resource else "s"
@@ -290,15 +290,15 @@ def _conflict(views: Sequence[ResourceView], policy: str, amounts: Mapping[str, 
             single = [nodes for nodes in view.preferred if len(nodes) == 1]
             words = f"{'' if place else 'fits '}only on {listed(single)}"
         elif differ and view.preferred:  # how many it takes says why, and which ones does not
+            rule = f"needs the smallest set to be the same for {both}"
             if amounts and name in amounts:
                 amount = _in_one_unit({name: (amounts[name].asked, 0)})[name][0]
                 name, ending = f"{amount} {name}", _ending(amount)
             words = f"need{ending} {counted(len(view.preferred[0]), 'NUMA node')}"
-            where = "the same NUMA nodes, and no more than each needs"
         else:
             words = f"prefer{ending} {preferred_sets(view)}"
         parts.append(f"{name} {words}{_accounted(view) if amounts is None else ''}")
-    return f"{', '.join(parts)}; {policy} needs {both} on {where}"
+    return f"{', '.join(parts)}; {policy} {rule}"
 
 
 def preferred_sets(view: ResourceView) -> str:

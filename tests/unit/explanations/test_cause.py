@@ -45,12 +45,12 @@ def test_the_largest_amount_on_one_node_is_told() -> None:
             },
         }
     )
-    never = "never fits this node as configured"
+    never = "never fits this node"
     assert explain(node, wish("x", cpu="9")).cause == (
-        f"{never}: no NUMA node has 9 cpu free (at most 8); single-numa-node needs all of it on one"
+        f"{never}: no NUMA node has 9 cpu (at most 8); single-numa-node needs all of it on one"
     )
     assert explain(node, wish("x", cpu="1", memory="40Gi")).cause == (
-        f"{never}: no NUMA node has 40Gi memory free (at most 32Gi); single-numa-node needs all of it on one"
+        f"{never}: no NUMA node has 40Gi memory (at most 32Gi); single-numa-node needs all of it on one"
     )
 
 
@@ -58,7 +58,7 @@ def test_several_causes_are_all_told() -> None:
     explanation = explain(article(), wish("x", cpu="6", **{GPU: "3"}))
 
     assert explanation.cause == (
-        f"never fits this node, even empty: 3 {GPU} asked, the machine has 2; besides, no NUMA node has 6 cpu free "
+        f"never fits this node: 3 {GPU} asked, the machine has 2; besides, no NUMA node has 6 cpu "
         "(at most 4); single-numa-node needs all of it on one"
     )
     assert explanation.blamed == (GPU, "cpu")
@@ -176,7 +176,7 @@ class TestNeverFits:
         found = explain(node, gpu_pod("x", gpus=1, cpu="17"))
 
         assert found.causes == (
-            "never fits this node, even empty: 17 cpu asked, the machine has 16",
+            "never fits this node: 17 cpu asked, the machine has 16",
             f"right now, not enough {EXAMPLE_GPU} is free: 1 asked, 0 free",
         )
         assert found.to_dict()["neverFits"] is found.never_fits is True
@@ -187,8 +187,8 @@ class TestNeverFits:
         node = node_of(topologyManagerPolicy="restricted", memoryManagerPolicy=None, reservedMemory=None)
         found = explain(node, gpu_pod("x", gpus=1, cpu="10"))
         assert found.cause == (
-            "never fits this node as configured: 1 example.com/gpu needs 1 NUMA node, 10 cpu need 2 NUMA "
-            "nodes; restricted needs both on the same NUMA nodes, and no more than each needs"
+            "never fits this node: 1 example.com/gpu needs 1 NUMA node, 10 cpu need 2 NUMA "
+            "nodes; restricted needs the smallest set to be the same for both"
         )
 
     def test_another_container_than_the_refused_one_can_be_too_large(self) -> None:
@@ -203,7 +203,7 @@ class TestNeverFits:
 
         assert found.container == "main"
         assert found.causes == (
-            "container 'large' never fits this node, even empty: 17 cpu asked, 14 left by the pod's other containers",
+            "container 'large' never fits this node: 17 cpu asked, 14 left by the pod's other containers",
             f"right now, container 'main': not enough {EXAMPLE_GPU} is free: 1 asked, 0 free",
         )
 
@@ -218,9 +218,9 @@ class TestNeverFits:
         )
         found = explain(node, gpu_pod("x", gpus=2, cpu="16", memory="64Gi"))
         assert found.cause == (
-            "never fits this node, even empty: 2 example.com/gpu asked, the machine has 1 that can be aligned "
-            "(1 more near no NUMA node); 16 cpu asked, the machine has 14 (16 less 2 reserved); besides, 64Gi "
-            "memory asked, the machine has 63Gi (64Gi less 1Gi reserved)"
+            "never fits this node: 2 example.com/gpu asked, the machine has 1 with a NUMA "
+            "node (the device plugin reports none for 1 more); 16 cpu asked, the machine has 14 (16 less 2 reserved); "
+            "besides, 64Gi memory asked, the machine has 63Gi (64Gi less 1Gi reserved)"
         )
 
     @pytest.mark.parametrize("healthy", [True, False])
@@ -270,6 +270,6 @@ def test_a_remedy_smaller_than_what_the_cause_tells_says_why_no_more_will_do() -
         f"ask for 1 {EXAMPLE_GPU} instead of 6 (2 would be refused: not enough {EXAMPLE_GPU} is free: 2 asked, 1 free)"
     ]
     [text] = asking(node_of(), cpu="17")
-    assert text.startswith("ask for 8 cpu instead of 17 (9 would be refused: no NUMA node has 9 cpu free (at most 8); ")
+    assert text.startswith("ask for 8 cpu instead of 17 (9 would be refused: no NUMA node has 9 cpu (at most 8); ")
     alone = node_of(topologyManagerPolicy="restricted", memoryManagerPolicy=None, reservedMemory=None)
     assert asking(alone, cpu="17") == ["ask for 16 cpu instead of 17"]

@@ -30,7 +30,7 @@ def test_equal_places_are_told_once_and_empty_ones_not_at_all() -> None:
         PlacePart((0, 1), 1, 0, 0),
         PlacePart((4,), 2, 0, 0),
     ]
-    assert [row[3] for row in rows("a/b", places)] == ["each of 0, 2", "none known", "0+1", "4"]
+    assert [row[3] for row in rows("a/b", places)] == ["each of 0, 2", "none", "0+1", "4"]
 
 
 def test_amounts_of_a_resource_have_one_unit() -> None:

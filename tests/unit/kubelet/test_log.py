@@ -27,7 +27,10 @@ TEXT, POD, BEST = (
 # What the kubelets said to the API server, and the causes in our words.
 REAL = {
     TEXT: {
-        "wide": ("TopologyAffinityError", "cpu needs 2 NUMA nodes, memory needs 1 NUMA node; restricted needs both on"),
+        "wide": (
+            "TopologyAffinityError",
+            "cpu needs 2 NUMA nodes, memory needs 1 NUMA node; restricted needs the smallest set to be",
+        ),
         "gpus": ("TopologyAffinityError", "not enough example.com/gpu is free: 3 asked, 1 free"),
         "mem": ("UnexpectedAdmissionError", "[memorymanager] failed to find NUMA nodes to extend"),
         "cpus": ("TopologyAffinityError", "not enough cpu is free"),
