@@ -230,7 +230,9 @@ def show_suggestions(console: Console, explanation: Explanation) -> None:
         if not (explanation.admitted or explanation.log):
             tried = "smaller requests, fewer pods, other settings of the kubelet"
             console.print()
-            show_prose(console, f"nothing that was tried helps on this node ({tried}): the pod needs another one", "")
+            show_prose(
+                console, f"nothing that was tried helps on this node ({tried}): move the pod to another node", ""
+            )
         return
     console.print("\nwhat would help (each was tried):")
     for number, one in enumerate(explanation.suggestions, 1):
@@ -292,8 +294,9 @@ def _columns(resources: Sequence[ResourcePart]) -> Columns:
             names.setdefault(alike, []).append(where[0])
             first.setdefault(alike, places)
         else:
-            name = named("NUMA node" if len(where) == 1 else "near NUMA node", where)
-            own[places] = name if where else "no NUMA node"
+            every = "both" if len(where) == 2 else "all of"  # noqa: PLR2004  # English has a word for two
+            name = f"near {every} {'+'.join(map(str, where))}" if len(where) > 1 else named("NUMA node", where)
+            own[places] = name if where else "without NUMA node"
     each = {
         first[alike]: ("each of NUMA nodes " if ids[1:] else "NUMA node ") + str(CPUSet(ids))
         for alike, ids in names.items()

@@ -75,7 +75,10 @@ def reductions(
         joint = _joint(attempts, blamed) or _joint(attempts, asked)
         found = [joint] if joint else []
     for one in found:
-        yield _lost(asked, one), _reduction(attempts, causes, asked, one)
+        made = _reduction(attempts, causes, asked, one)
+        if container is not None and {name for name, _ in one}.isdisjoint([container]):
+            made = replace(made, text=f"{made.text}; then container {container!r} gets what it asks for")
+        yield _lost(asked, one), made
 
 
 def _lost(asked: Mapping[Key, int], amounts: Mapping[Key, int]) -> float:
@@ -150,7 +153,9 @@ def _more(attempts: Attempts, causes: Sequence[Cause], asked: Mapping[Key, int],
     if any(why.kind == one.kind and why.limits.items() <= one.limits.items() for one in causes):
         return ""
     which = f" {key[1]}{_in_container(attempts.pod, key[0])}" if len(amounts) > 1 else ""
-    return f"{in_units(key[1], more)}{which} would be refused: {why.sentence}"
+    whose = trial.admission.refusal.container or key[0]
+    subject = "" if whose == key[0] else f"container {whose!r}: "
+    return f"{in_units(key[1], more)}{which} would be refused: {subject}{why.sentence}"
 
 
 def _reduction(

@@ -30,7 +30,7 @@ NO_CPU_MANAGER = "the CPU manager's policy is none, so no container gets CPUs of
 
 # By policy, the rule that decides.
 RULES = {
-    "none": "policy none merges nothing: each provider allocates wherever it can",
+    "none": "policy none aligns nothing: each manager allocates wherever it can",
     "best-effort": "best-effort takes the best set of NUMA nodes that every resource offers, "
     "and refuses no pod for its alignment",
     "restricted": "restricted admits only with a set of NUMA nodes that every resource prefers: "

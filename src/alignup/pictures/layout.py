@@ -191,7 +191,7 @@ def _devices_by_place(machine: Machine, devices: Inventory) -> Places:
 def _near(numa_nodes: Iterable[int]) -> str:
     """Return near to which NUMA nodes something is."""
     ids = sorted(set(numa_nodes))
-    return f"near {named('NUMA node', ids, ', ')}" if ids else "no NUMA node"
+    return f"near {named('NUMA node', ids, ', ')}" if ids else "without NUMA node"
 
 
 def _device_boxes(numa_nodes: tuple[int, ...], near: Mapping[str, list[boxes.Box]], width: int) -> Iterator[boxes.Box]:

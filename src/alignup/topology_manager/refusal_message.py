@@ -17,8 +17,6 @@ from alignup.topology_manager.hints import BitMask, HintList, TopologyHint
 from alignup.topology_manager.refusal_account import MemoryAccount, in_words
 from alignup.topology_manager.scope import KUBELET, Refusal
 
-__all__ = ["Amounts", "Offer", "ResourceView", "blamed", "cause", "kind_of", "refusal_dict", "refusal_message"]
-
 SINGLE: Final = "single-numa-node"
 LIMIT_REACHED: Final = " (search limit reached: not every set of NUMA nodes was tried)"
 
@@ -290,7 +288,7 @@ def _conflict(views: Sequence[ResourceView], policy: str, amounts: Mapping[str, 
             single = [nodes for nodes in view.preferred if len(nodes) == 1]
             words = f"{'' if place else 'fits '}only on {listed(single)}"
         elif differ and view.preferred:  # how many it takes says why, and which ones does not
-            rule = f"needs the smallest set to be the same for {both}"
+            rule = f"refuses unless {both} need the same NUMA nodes"
             if amounts and name in amounts:
                 amount = _in_one_unit({name: (amounts[name].asked, 0)})[name][0]
                 name, ending = f"{amount} {name}", _ending(amount)

@@ -188,7 +188,7 @@ class TestNeverFits:
         found = explain(node, gpu_pod("x", gpus=1, cpu="10"))
         assert found.cause == (
             "never fits this node: 1 example.com/gpu needs 1 NUMA node, 10 cpu need 2 NUMA "
-            "nodes; restricted needs the smallest set to be the same for both"
+            "nodes; restricted refuses unless both need the same NUMA nodes"
         )
 
     def test_another_container_than_the_refused_one_can_be_too_large(self) -> None:

@@ -29,7 +29,7 @@ REAL = {
     TEXT: {
         "wide": (
             "TopologyAffinityError",
-            "cpu needs 2 NUMA nodes, memory needs 1 NUMA node; restricted needs the smallest set to be",
+            "cpu needs 2 NUMA nodes, memory needs 1 NUMA node; restricted refuses unless both need the same",
         ),
         "gpus": ("TopologyAffinityError", "not enough example.com/gpu is free: 3 asked, 1 free"),
         "mem": ("UnexpectedAdmissionError", "[memorymanager] failed to find NUMA nodes to extend"),

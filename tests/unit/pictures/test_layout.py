@@ -83,7 +83,7 @@ def test_an_odd_machine_leaves_nothing_out() -> None:
         "5Gi memory",
         "gpu0",
         "near NUMA nodes 0, 8",
-        "no NUMA node",
+        "without NUMA node",
         "100 devices",
         "GPU 17:00.0",
         "network 10000:01:00.0",
