@@ -338,11 +338,14 @@ def _bar(place: PlacePart) -> str:
 
 
 def _holders(resource: ResourcePart, explanation: Explanation) -> str:
-    """Return the pods that hold some of a resource, those to remove and the pod itself first, and what is reserved."""
-    pods, first = {holder.pod: None for place in resource.places for holder in place.holders}, explanation.named_first
-    names = ["this pod" if pod == explanation.pod else pod for pod in sorted(pods, key=lambda pod: pod not in first)]
+    """Return who holds some of a resource, pods to remove and containers of this pod first, and what is reserved."""
+    names = {
+        f"{one.container} of this pod" if one.pod == explanation.pod else one.pod: one.pod in explanation.named_first
+        for place in resource.places
+        for one in place.holders
+    }
     reserved = sum(place.reserved for place in resource.places)
-    held = some_of(names, max(MOST_PODS, len(first.intersection(pods))))
+    held = some_of(sorted(names, key=lambda name: not names[name]), max(MOST_PODS, sum(names.values())))
     whose = "unhealthy" if resource.unit == "devices" else "system"
     kept = f"{whose} ({words.amounts_in_words(resource)(reserved)})" if reserved else ""
     return ", ".join(filter(None, (held, kept)))

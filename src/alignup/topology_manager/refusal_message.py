@@ -239,8 +239,9 @@ def _left(name: str, amounts: Amounts, free: str) -> str:
     apart = f" with a NUMA node (the device plugin reports none for {amounts.apart} more)" if amounts.apart else ""
     if not amounts.is_lasting:
         return f"{free} free{apart}"
-    if amounts.there != amounts.free:
-        return f"{free} left by the pod's other containers"
+    if amounts.there and amounts.there != amounts.free:
+        taken, there = _in_one_unit({name: (amounts.there - (amounts.free or 0), amounts.there)})[name]
+        return f"the machine has {there}, of which the pod's other containers take {taken}"
     if not amounts.reserved or is_device(name):
         return f"the machine has {free}{apart}"
     reserved, there = _in_one_unit({name: (amounts.reserved, amounts.reserved + (amounts.free or 0))})[name]

@@ -203,7 +203,8 @@ class TestNeverFits:
 
         assert found.container == "main"
         assert found.causes == (
-            "container 'large' never fits this node: 17 cpu asked, 14 left by the pod's other containers",
+            "container 'large' never fits this node: 17 cpu asked, the machine has 16, of which the pod's other "
+            "containers take 2",
             f"right now, container 'main': not enough {EXAMPLE_GPU} is free: 1 asked, 0 free",
         )
 

@@ -45,7 +45,8 @@ def test_earlier_containers_of_the_pod_count_as_holders() -> None:
 
     assert explanation.container == "third"
     assert explanation.cause == (
-        "container 'third' never fits this node: 3 cpu asked, 2 left by the pod's other containers"
+        "container 'third' never fits this node: 3 cpu asked, the machine has 8, of which the pod's other containers "
+        "take 6"
     )
     cpu = explanation.resources[0]
     assert [one.container for place in cpu.places for one in place.holders] == ["main", "second"]
