@@ -340,7 +340,7 @@ def _bar(place: PlacePart) -> str:
 def _holders(resource: ResourcePart, explanation: Explanation) -> str:
     """Return who holds some of a resource, pods to remove and containers of this pod first, and what is reserved."""
     names = {
-        f"{one.container} of this pod" if one.pod == explanation.pod else one.pod: one.pod in explanation.named_first
+        f"own {one.container}" if one.pod == explanation.pod else one.pod: one.pod in explanation.named_first
         for place in resource.places
         for one in place.holders
     }

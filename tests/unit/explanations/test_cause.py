@@ -203,8 +203,10 @@ class TestNeverFits:
 
         assert found.container == "main"
         assert found.causes == (
-            "container 'large' never fits this node: 17 cpu asked, the machine has 16, of which the pod's other "
-            "containers take 2",
+            (
+                "container 'large' never fits this node: 17 cpu asked, the machine has 16, of which the pod's other "
+                "containers take 2"
+            ),
             f"right now, container 'main': not enough {EXAMPLE_GPU} is free: 1 asked, 0 free",
         )
 
