@@ -125,7 +125,7 @@ def compacted(case: dict[str, Any], runs: list[dict[str, Any]]) -> dict[str, Any
 def _step(asked: dict[str, Any], told: dict[str, Any], near: dict[str, dict[str, str]]) -> dict[str, Any]:
     found = {"admitted": told["admitted"], "sharedCpus": told["sharedCpus"]}
     if "admit" not in asked:
-        return found
+        return found | {key: told[key] for key in ("message",) if told.get(key)}
     found |= {key: told[key] for key in ("reason", "message") if not told["admitted"]}
     found |= {key: told[key] for key in ("podCpus", "podMemory") if told.get(key)}
     if told.get("podHints"):

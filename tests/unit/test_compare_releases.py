@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from rig.managers import compacted
+
 ROOT = Path(__file__).parents[2]
 RELEASES = sorted((ROOT / "src/alignup/kubernetes/releases").glob("*.json"))
 
@@ -43,6 +45,14 @@ def test_what_only_some_runs_decide_otherwise_is_not_a_difference(release):
     assert release["parts"](case, told, "1.36.3", "1.37.2")
     told["1.36.3"].append(answer(1))
     assert not release["parts"](case, told, "1.36.3", "1.37.2")
+
+
+def test_what_a_start_is_refused_for_is_recorded():
+    """A container can start without the devices that its pod was admitted without, or fail for want of them."""
+    case = {"name": "s", "steps": [{"start": "a", "container": "c"}, {"start": "a", "container": "d"}]}
+    told = [{"admitted": True, "sharedCpus": "0-3", "message": words} for words in ("devices unavailable", "")]
+    found = compacted(case, [{"expect": told}])["expect"]
+    assert [step.get("message") for step in found] == ["devices unavailable", None]
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="programs are run by root, by unshare")
