@@ -61,7 +61,10 @@ LONGEST = (
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, Any, Any]:
-    """Make thousands of tests without looking for garbage among them, then and later."""
+    """Make thousands of tests without looking for garbage among them, then and later.
+
+    The garbage of tests is young: what they keep, such as thousands of recorded scenarios, is hardly looked through.
+    """
     # hypothesis makes its generator of random numbers now: it would not find who refers to it among frozen objects
     settings(max_examples=1, database=None)(given(none())(lambda _: None))()
     gc.disable()
@@ -70,6 +73,7 @@ def pytest_collection() -> Generator[None, Any, Any]:
     finally:
         gc.enable()
         gc.freeze()
+        gc.set_threshold(10_000, 10, 1000)
 
 
 @pytest.hookimpl(trylast=True)

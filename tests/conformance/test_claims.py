@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import re
 from functools import cache
 from importlib.util import find_spec
@@ -11,6 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 
 from alignup.claims.problem import AllocationError, Problem, Question, in_use
@@ -30,8 +30,8 @@ KEYS = ("name", "node", "slices", "classes", "claims", "allocated", "release", "
 
 @cache
 def lines(name: str) -> list[dict[str, Any]]:
-    with gzip.open(VECTORS / name, "rt", encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
+    with gzip.open(VECTORS / name) as file:
+        return [msgspec.json.decode(line) for line in file]
 
 
 def devices(result: list[dict[str, Any]] | None) -> object:
