@@ -43,9 +43,13 @@ def endless(number: int) -> dict[str, Any]:
 
 
 @cache
-def packed() -> bytes:
-    """Return 64 MiB as a few."""
+def bomb() -> bytes:
+    """Return 64 MiB, packed."""
     return gzip.compress(bytes(64 << 20))
+
+
+def packed() -> web.Response:
+    return raw(bomb(), **{"Content-Encoding": "gzip"})()
 
 
 MANNERS: dict[str, tuple[Callable[[int], Any], Callable[[], web.Response]]] = {
@@ -61,12 +65,12 @@ MANNERS: dict[str, tuple[Callable[[int], Any], Callable[[], web.Response]]] = {
     "a watch that is refused": (lambda _: LIST, raw(b"{}", 500)),
     "too many watches": (lambda _: LIST, raw(b"{}", 429)),
     "a watch that is forbidden": (lambda _: LIST, raw(b"{}", 403)),
-    "a packed watch": (lambda _: LIST, lambda: raw(packed(), **{"Content-Encoding": "gzip"})()),
+    "a packed watch": (lambda _: LIST, packed),
     "a continue that does not change": (lambda _: {**LIST, "metadata": {"continue": "t"}}, said()),
     "pages that repeat": (endless, said()),
     "a list that is none": (lambda _: [], said()),
     "no JSON in a list": (lambda _: raw(b"<html>"), said()),
-    "a packed list": (lambda _: raw(packed(), **{"Content-Encoding": "gzip"}), said()),
+    "a packed list": (lambda _: packed, said()),
     "a list that is refused": (lambda _: raw(b"{}", 503), said()),
     "a list that is gone": (lambda _: raw(json.dumps(EXPIRED).encode(), 410), said()),
     "a list without a version": (lambda _: {"items": []}, said(GONE)),
