@@ -56,8 +56,10 @@ def files(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def root(files, tmp_path) -> Path:
-    """The files of a node with two pods."""
-    return shutil.copytree(files, tmp_path / "root", copy_function=shutil.copyfile)
+    """The files of a node with two pods; the kernel's are shared."""
+    root = shutil.copytree(files, tmp_path / "root", ignore=lambda *_: {"sys"}, copy_function=shutil.copyfile)
+    (root / "sys").symlink_to(files / "sys")
+    return root
 
 
 def says(status: int, body: Any = b"", **headers: str) -> Callable[[web.Request], Awaitable[web.Response]]:
