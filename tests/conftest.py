@@ -47,10 +47,14 @@ settings.load_profile("any load")
 
 LONGEST = (
     "tests/unit/cli/test_agent.py",
+    "tests/unit/control_plane/publishers/test_hostile_surroundings.py",
+    "tests/unit/cluster/test_agreement.py",
     "tests/conformance/test_kubelet.py",
     "tests/unit/control_plane/scheduler/test_extender_server.py",
     "tests/campaign/test_many_runs.py",
     "tests/test_pages.py",
+    "tests/test_examples.py",
+    "tests/unit/node/test_interruptions.py",
     "tests/unit/cli/test_program.py",
     "tests/unit/cli/test_run.py",
     "tests/conformance/test_claims.py",
