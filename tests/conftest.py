@@ -47,10 +47,14 @@ settings.load_profile("any load")
 
 LONGEST = (
     "tests/unit/cli/test_agent.py",
+    "tests/unit/control_plane/publishers/test_hostile_surroundings.py",
+    "tests/unit/cluster/test_agreement.py",
     "tests/conformance/test_kubelet.py",
     "tests/unit/control_plane/scheduler/test_extender_server.py",
     "tests/campaign/test_many_runs.py",
     "tests/test_pages.py",
+    "tests/test_examples.py",
+    "tests/unit/node/test_interruptions.py",
     "tests/unit/cli/test_program.py",
     "tests/unit/cli/test_run.py",
     "tests/conformance/test_claims.py",
@@ -61,7 +65,10 @@ LONGEST = (
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, Any, Any]:
-    """Make thousands of tests without looking for garbage among them, then and later."""
+    """Make thousands of tests without looking for garbage among them, then and later.
+
+    The garbage of tests is young: what they keep, such as thousands of recorded scenarios, is hardly looked through.
+    """
     # hypothesis makes its generator of random numbers now: it would not find who refers to it among frozen objects
     settings(max_examples=1, database=None)(given(none())(lambda _: None))()
     gc.disable()
@@ -70,6 +77,15 @@ def pytest_collection() -> Generator[None, Any, Any]:
     finally:
         gc.enable()
         gc.freeze()
+        gc.set_threshold(10_000, 10, 1000)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish() -> None:
+    """Find the garbage that is left; pytest and the interpreter look a dozen times more at what remains tracked."""
+    while gc.collect():
+        pass
+    gc.freeze()
 
 
 @pytest.hookimpl(trylast=True)

@@ -230,8 +230,8 @@ def random_container(chance: random.Random, node: Node, name: str, *, large: boo
     return {"name": name, "image": "image", "resources": resources}
 
 
-def refusals(seed: int, count: int):
-    """Yield (story, manifest, explanation) of random refusals."""
+def refusals(seed: int, count: int, *, suggest: bool = True):
+    """Yield (story, manifest, explanation) of random refusals, with or without suggestions."""
     chance = random.Random(seed)
     found = 0
     while found < count:
@@ -241,7 +241,7 @@ def refusals(seed: int, count: int):
         node = story.now()
         for attempt in range(3):
             manifest = random_pod(chance, node, f"new-{attempt}", large=True)
-            explanation = explain(node, manifest)
+            explanation = explain(node, manifest, suggest=suggest)
             if not explanation.admitted:
                 found += 1
                 yield story, manifest, explanation

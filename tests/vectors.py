@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import gzip
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,5 +41,5 @@ def corner_cases() -> Iterator[dict[str, Any]]:
 
 def _of_release(line: str | bytes) -> dict[str, Any]:
     """Return the case of a line; scenarios that name no release are the kubelet 1.36.3's."""
-    case: dict[str, Any] = json.loads(line)
+    case: dict[str, Any] = msgspec.json.decode(line)
     return {"kubeletVersion": "1.36", **case} if "kubelet" in case else case

@@ -18,6 +18,7 @@ import pytest
 from alignup import read_pod
 from alignup.node import Node
 from alignup.replay import replay
+from many_cases import check_each
 from vectors import corner_cases
 
 if TYPE_CHECKING:
@@ -149,22 +150,29 @@ def held_at_once(scenario: dict[str, Any]) -> Iterator[list[tuple[str, CPUSet]]]
         ]
 
 
-@pytest.mark.parametrize("name", PLAIN)
-def test_a_corner_ends_as_in_the_kubelet_or_as_the_table_of_deviations_says(name: str) -> None:
-    case = PLAIN[name]
-    parted = list(differences(case))
+def test_a_corner_ends_as_in_the_kubelet_or_as_the_table_of_deviations_says() -> None:
+    def ends_so(case: dict[str, Any]) -> None:
+        parted = list(differences(case))
+        assert not parted or deviations_of(case), f"step {parted[0]} differs"
+        if parted and case.get("step") is not None:
+            assert parted[0] >= case["step"]
 
-    assert not parted or deviations_of(case), f"{name}: step {parted[0]} differs"
-    if parted and case.get("step") is not None:
-        assert parted[0] >= case["step"]
+    check_each(ends_so, [(name, (case,)) for name, case in PLAIN.items()])
 
 
-@pytest.mark.parametrize("name", PLAIN)
-def test_a_recorded_corner_is_the_kubelets_but_for_what_is_recorded(name: str) -> None:
-    found = parted(PLAIN[name])
-    if found and name not in RECORDED and deviations_of(PLAIN[name]):
-        pytest.skip("not one of the repository's own")
-    assert found == RECORDED.get(name, {"steps": {}})["steps"]
+def test_a_recorded_corner_is_the_kubelets_but_for_what_is_recorded() -> None:
+    foreign = []
+
+    def is_the_kubelets(name: str, case: dict[str, Any]) -> None:
+        found = parted(case)
+        if found and name not in RECORDED and deviations_of(case):
+            foreign.append(name)
+        else:
+            assert found == RECORDED.get(name, {"steps": {}})["steps"]
+
+    check_each(is_the_kubelets, [(name, (name, case)) for name, case in PLAIN.items()])
+    if foreign:
+        pytest.skip(f"not of the repository's own: {foreign}")
 
 
 def test_the_table_names_each_recorded_deviation_and_no_other() -> None:
@@ -175,11 +183,11 @@ def test_the_table_names_each_recorded_deviation_and_no_other() -> None:
     assert all(f'id="{one["row"]}"' in PAGE.read_text() for one in RECORDED.values())
 
 
-@pytest.mark.parametrize("name", PLAIN)
-def test_no_cpu_is_given_twice_in_any_corner(name: str) -> None:
-    for held in held_at_once(PLAIN[name]["scenario"]):
-        for (one, cpus), (other, others) in combinations(held, 2):
-            assert not int(cpus) & int(others), f"{one} and {other} share {cpus} and {others}"
+def test_no_cpu_is_given_twice_in_any_corner() -> None:
+    for name, case in PLAIN.items():
+        for held in held_at_once(case["scenario"]):
+            for (one, cpus), (other, others) in combinations(held, 2):
+                assert not int(cpus) & int(others), f"{name}: {one} and {other} share {cpus} and {others}"
 
 
 @pytest.mark.parametrize("name", ["hand-memory-512m", "hand-device-on-node-minus-one"])

@@ -13,6 +13,7 @@ from alignup.replay import replay
 from alignup.replay.scenario import admission_dict
 from kubelet_answers import check_case
 from kubelet_steps import compact_container
+from many_cases import check_each
 from vectors import vectors, vectors_file
 
 VERSIONS = ("1.29", "1.30", "1.31", "1.32", "1.33", "1.34", "1.35")
@@ -105,12 +106,12 @@ def is_same(case: dict[str, Any], got: dict[str, Any] | None, wanted: dict[str, 
     )
 
 
-PODS = list(vectors("versions/pods", own=True))
-
-
-@pytest.mark.parametrize("case", PODS, ids=[case["name"] for case in PODS])
-def test_pods_with_resources_or_a_status_of_their_own_are_read_as_in_that_release(case: dict[str, Any]) -> None:
+def test_pods_with_resources_or_a_status_of_their_own_are_read_as_in_that_release() -> None:
     """By Node, hints included; and a cluster of nodes foresees each verdict."""
+    check_each(decides_as_its_release, [(case["name"], (case,)) for case in vectors("versions/pods", own=True)])
+
+
+def decides_as_its_release(case: dict[str, Any]) -> None:
     check_case(case)
     node = Node.from_dict(case)
     cluster = Cluster.from_nodes([node])

@@ -9,8 +9,6 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
 from alignup.explanations.explanation import Suggestion
 from alignup.explanations.manifests import asked_by
 from alignup.kubernetes.node_fit import requests_of
@@ -215,6 +213,8 @@ def possible_pairs(
         asked: for each container by resource, what it asks for.
         on_one_node: whether each container must get everything from one NUMA node.
     """
+    import numpy as np  # noqa: PLC0415  # most explanations need none, and it takes as long as all else
+
     possible = np.triu(np.ones((len(held), len(held)), np.bool_), 1)
     for container in asked:
         some_node: npt.NDArray[np.bool_] | None = None

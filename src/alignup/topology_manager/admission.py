@@ -74,7 +74,8 @@ def affinity_dict(hint: TopologyHint | None, numa_node_ids: Sequence[int] | None
     """Return a hint in JSON's types, with NUMA node ids where they are known; None for no hint."""
     if hint is None:
         return None
-    bits = None if hint.affinity is None else hint.affinity.bits()
+    mask = hint.affinity
+    bits = None if mask is None else mask.bits()
     nodes = bits if bits is None or numa_node_ids is None else [numa_node_ids[bit] for bit in bits]
     return {"numaNodes": None if nodes is None else list(nodes), "preferred": bool(hint.preferred)}
 

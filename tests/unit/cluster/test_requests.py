@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from alignup.cluster.cluster import REASONS, Cluster, request_of
 from alignup.kubernetes.quantity import LARGEST
 from alignup.node import Node
 from machines import machine_of
+from many_cases import check_each
 from strategies import seeds
 
 if TYPE_CHECKING:
@@ -46,13 +48,17 @@ def test_a_fraction_of_a_byte_is_more_than_any_node_has() -> None:
     assert [request_of(one)[1] for one in pod.all_containers] == [(("memory", 1024),), (("memory", LARGEST),)]
 
 
-@pytest.mark.parametrize("scope", ["container", "pod"])
-@pytest.mark.parametrize("policy", ["none", "best-effort", "restricted", "single-numa-node"])
-@pytest.mark.parametrize("managed", ["Static", "None"])
-@pytest.mark.parametrize("memory", [("512m", "1Gi"), ("1Gi", "512m"), ("1500m", "1500m")])
-def test_rows_refuse_a_fraction_of_a_byte_as_nodes_do(
-    scope: str, policy: str, managed: str, memory: tuple[str, str]
-) -> None:
+def test_rows_refuse_a_fraction_of_a_byte_as_nodes_do() -> None:
+    kinds = product(
+        ("container", "pod"),
+        ("none", "best-effort", "restricted", "single-numa-node"),
+        ("Static", "None"),
+        (("512m", "1Gi"), ("1Gi", "512m"), ("1500m", "1500m")),
+    )
+    check_each(rows_refuse_a_fraction_of_a_byte, [(str(kind), kind) for kind in kinds])
+
+
+def rows_refuse_a_fraction_of_a_byte(scope: str, policy: str, managed: str, memory: tuple[str, str]) -> None:
     kubelet = {
         "topologyManagerPolicy": policy,
         "topologyManagerScope": scope,

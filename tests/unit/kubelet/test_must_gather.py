@@ -7,6 +7,9 @@ import json
 import re
 import tarfile
 import zipfile
+from functools import cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import pytest
@@ -19,19 +22,24 @@ from alignup.machine.sysfs.machine import describe
 from alignup.records import replace
 from kubelet_files import EXAMPLE
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 FILES = ArchiveFiles(EXAMPLE / "root.tar.xz")
 KUBELET = "var/lib/kubelet/config.yaml"
 CONFIG = b"kind: KubeletConfiguration\ntopologyManagerPolicy: restricted\n"
 
 
-def members_of(nested: bool = False) -> dict[str, bytes]:
+@cache
+def members_of(nested: bool = False) -> Mapping[str, bytes]:
     """Return the members of the example, with or without the kubelet's files."""
     with tarfile.open(EXAMPLE / "root.tar.xz") as archive:
         found = {one.name.removeprefix("./"): archive.extractfile(one).read() for one in archive if one.isreg()}  # type: ignore[union-attr]
-    return {path: data for path, data in found.items() if not nested or path.startswith(("sys", "proc"))}
+    kept = {path: data for path, data in found.items() if not nested or path.startswith(("sys", "proc"))}
+    return MappingProxyType(kept)
 
 
-def packed(members: dict[str, bytes]) -> bytes:
+def packed(members: Mapping[str, bytes]) -> bytes:
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w:gz") as archive:
         for path, content in members.items():
@@ -41,15 +49,21 @@ def packed(members: dict[str, bytes]) -> bytes:
     return data.getvalue()
 
 
+@cache
+def packed_system() -> bytes:
+    """Return the kernel's files as the collector of a must-gather packs them."""
+    return packed({f"./{path}": data for path, data in members_of(nested=True).items()})
+
+
 def must_gather(top: str = "must-gather.local.1/quay-io-sha256-0/", nodes: tuple[str, ...] = ("w-0", "w-0-b")):
-    """Return the files of a must-gather, with `sys` of each node packed as its collector packs it."""
+    """Return the files of a must-gather, with `sys` of each node."""
     found = {}
     for number, name in enumerate(nodes):
         rendered = f"rendered-{number}"
         annotation = f"machineconfiguration.openshift.io/currentConfig: {rendered}"
         file = f"{{path: /etc/kubernetes/kubelet.conf, contents: {{source: 'data:,{quote(CONFIG)}'}}}}"
         told = {
-            f"nodes/{name}/sysinfo.tgz": packed({f"./{path}": data for path, data in members_of(nested=True).items()}),
+            f"nodes/{name}/sysinfo.tgz": packed_system(),
             f"cluster-scoped-resources/core/nodes/{name}.yaml": (
                 f"kind: Node\nmetadata: {{name: {name}, annotations: {{{annotation}}}}}\n"
                 "status: {nodeInfo: {kubeletVersion: v1.33.4}}\n"

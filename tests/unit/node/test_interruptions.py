@@ -7,7 +7,6 @@ random moments.
 from __future__ import annotations
 
 import random
-import signal
 import subprocess
 import sys
 import threading
@@ -17,62 +16,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import interrupting
 from alignup.cluster.cluster import Cluster
-from alignup.node import Node
-from alignup.node.holdings import holdings_of
+from interrupting import Interrupted, container, node_of, pod, state
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import FrameType
+
+    from alignup.node import Node
 
 # Python itself drops what is raised while a generator is closed or memory is collected
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-
-GPU = "example.com/gpu"
-GIB = "1Gi"
-
-
-class Interrupted(BaseException):
-    """What nobody catches."""
-
-
-def node_of(**more: Any) -> Node:
-    kubelet = {
-        "topologyManagerPolicy": "restricted",
-        "cpuManagerPolicy": "static",
-        "memoryManagerPolicy": "Static",
-        "reservedSystemCPUs": "0-1",
-        "reservedMemory": [{"numaNode": 0, "limits": {"memory": GIB}}],
-        **more.pop("kubelet", {}),
-    }
-    devices = {GPU: [{"id": f"g{i}", "numa": i % 2} for i in range(8)]}
-    return Node.from_dict({"machine": "xeon-2s", "kubelet": kubelet, "devices": devices, **more})
-
-
-def container(name: str, cpu: str = "2", memory: str = GIB, gpus: int = 1) -> dict[str, Any]:
-    amounts = {"cpu": cpu, "memory": memory} | ({GPU: str(gpus)} if gpus else {})
-    return {"name": name, "resources": {"limits": amounts, "requests": amounts}}
-
-
-def pod(uid: str, *containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
-    metadata = {"name": uid, "uid": uid, **spec.pop("metadata", {})}
-    return {"metadata": metadata, "spec": {"containers": list(containers or (container("c"),)), **spec}}
-
-
-def state(node: Node) -> tuple[object, ...]:
-    """Return all that can be seen of a node, and what its ledgers and managers keep."""
-    ledger = None if node.memory is None else node.memory.ledger
-    return (
-        node.pods,
-        holdings_of(node),
-        str(node.shared_cpus),
-        node.cpu and node.cpu.ledger.given,
-        {resource: pool.ledger.given for resource, pool in node.pools.items()},
-        ledger and (ledger.free, ledger.groups, ledger.alone, ledger.unused),
-        {one.uid: dict(node.manager.affinities(one.uid)) for one in node.pods},
-        {one.uid: [node.allocation(one.uid, each.name) for each in one.all_containers] for one in node.pods},
-        node.occupancy,
-    )
 
 
 def interrupted(moment: int, do: Callable[[], object]) -> bool:
@@ -233,50 +187,6 @@ def test_signal_handlers_that_raise_at_random_leak_nothing(seed: int) -> None:
 
     In a process of its own, where no hook of pytest's is interrupted.
     """
-    done = subprocess.run([sys.executable, __file__, str(seed)], check=False, capture_output=True, text=True)  # noqa: S603  # ours
+    command = [sys.executable, interrupting.__file__, str(seed)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603  # ours
     assert done.returncode == 0, done.stderr[-2000:]
-
-
-def interrupt_at_random(seed: int) -> None:
-    """Raise in thousands of operations on a node, and look after each what is held."""
-    draw, node = random.Random(seed), node_of()
-    fresh = state(node)
-
-    def handle(_: int, frame: FrameType | None) -> None:
-        while frame is not None:  # only in what is tried, however late it comes
-            if frame.f_code is operate.__code__:
-                raise Interrupted
-            frame = frame.f_back
-
-    def operate(uid: str, there: list[str]) -> None:
-        if there and draw.random() < 0.4:
-            node.remove(draw.choice(there))
-            return
-        asked = pod(uid, container("c", draw.choice(["1", "2", "4", "70"]), gpus=draw.choice([0, 1, 2])))
-        (node.try_admit if draw.random() < 0.2 else node.admit)(asked)
-
-    was = signal.signal(signal.SIGALRM, handle)
-    interruptions = 0
-    try:
-        for number in range(5000):
-            there = [one.uid for one in node.pods]
-            try:
-                # once, or again and again while what the first one interrupted is being undone
-                signal.setitimer(signal.ITIMER_REAL, draw.uniform(1e-6, 4e-4), draw.choice([0, 0, 0, 5e-5]))
-                operate(f"p{number}", there)
-            except Interrupted:
-                interruptions += 1
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            assert {one.uid for one in node.pods} - {f"p{number}"} <= set(there)
-            if number % 50 == 49:
-                for one in node.pods:
-                    node.remove(one.uid)
-                assert state(node)[1:6] == fresh[1:6]
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, was)
-    assert interruptions
-
-
-if __name__ == "__main__":
-    interrupt_at_random(int(sys.argv[1]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 from itertools import combinations
 
 import pytest
@@ -13,8 +14,13 @@ from alignup.pictures.layout import lay_out
 from machines import machine_of
 from pictures import MACHINES, ODD_DEVICES, machine, odd_machine, overlap
 
-LAYOUTS = {name: lay_out(one, ODD_DEVICES if name == "odd" else {}) for name, one in MACHINES.items()}
-WHOLE = pytest.mark.parametrize("name", LAYOUTS)
+WHOLE = pytest.mark.parametrize("name", MACHINES)
+
+
+@cache
+def layout(name: str) -> Box:
+    """Return the layout of a machine."""
+    return lay_out(MACHINES[name], ODD_DEVICES if name == "odd" else {})
 
 
 def labels(box: Box) -> list[str]:
@@ -33,14 +39,14 @@ def test_every_cpu_is_there_once(name: str) -> None:
     numbers = {cpu for node in one.numa_nodes for core in node.cores for cpu in core.cpus}
     numbers |= {cpu for core in one.unassigned_cores for cpu in core.cpus}
 
-    drawn = Counter(int(box.label) for box in walk(LAYOUTS[name]) if box.kind == "cpu")
+    drawn = Counter(int(box.label) for box in walk(layout(name)) if box.kind == "cpu")
     assert drawn == dict.fromkeys(numbers, 1)
 
 
 @WHOLE
 def test_boxes_lie_within_each_other_and_beside_each_other(name: str) -> None:
-    assert overlapping(LAYOUTS[name]) == []
-    for box in walk(LAYOUTS[name]):
+    assert overlapping(layout(name)) == []
+    for box in walk(layout(name)):
         for child in box.children:
             assert 0 <= child.x <= child.x + child.width <= box.width, (box.label, child)
             assert 0 <= child.y <= child.y + child.height <= box.height, (box.label, child)
@@ -48,7 +54,7 @@ def test_boxes_lie_within_each_other_and_beside_each_other(name: str) -> None:
 
 @WHOLE
 def test_labels_fit_their_boxes(name: str) -> None:
-    for box in walk(LAYOUTS[name]):
+    for box in walk(layout(name)):
         size = FONT if box.kind in {"socket", "node", "l3", "apart"} else CELL_FONT
         assert text_width(box.label, size) <= box.width, box
 
@@ -56,8 +62,8 @@ def test_labels_fit_their_boxes(name: str) -> None:
 @WHOLE
 def test_every_numa_node_is_named(name: str) -> None:
     """By a box of its own, or in the line of those that have nothing."""
-    found = {box.key[1] for box in walk(LAYOUTS[name]) if box.key[:1] == ("node",)}
-    empty = " ".join(one for one in labels(LAYOUTS[name]) if one.endswith("no CPUs, no memory"))
+    found = {box.key[1] for box in walk(layout(name)) if box.key[:1] == ("node",)}
+    empty = " ".join(one for one in labels(layout(name)) if one.endswith("no CPUs, no memory"))
     for node in MACHINES[name].numa_nodes:
         if node.cores or node.memory:
             assert node.id in found
@@ -67,7 +73,7 @@ def test_every_numa_node_is_named(name: str) -> None:
 
 @WHOLE
 def test_the_picture_is_of_a_shape_that_screens_have(name: str) -> None:
-    box = LAYOUTS[name]
+    box = layout(name)
     assert 0.2 <= box.width / box.height <= 6
 
 
@@ -94,7 +100,7 @@ def test_an_odd_machine_leaves_nothing_out() -> None:
 
 
 def test_nodes_without_cpus_stand_in_the_nearest_socket() -> None:
-    sockets = [box for box in walk(LAYOUTS["gb200"]) if box.kind == "socket"]
+    sockets = [box for box in walk(layout("gb200")) if box.kind == "socket"]
     nodes = [[one.key[1] for one in walk(box) if one.kind == "node"] for box in sockets]
 
     assert [box.label for box in sockets] == ["socket 0", "socket 1"]

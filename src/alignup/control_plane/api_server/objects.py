@@ -11,11 +11,10 @@ import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence  # msgspec reads annotations
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from alignup.cluster.evictions import Rules, Standing
 from alignup.errors import InputError
 from alignup.kubernetes.manifest import IGNORED_CLAIMS, read_pod
 from alignup.kubernetes.node_fit import meets
@@ -24,6 +23,9 @@ from alignup.kubernetes.pod_documents import STATIC_UID
 from alignup.kubernetes.wire import ClaimWire, Metadata  # noqa: TC001  # msgspec reads annotations
 from alignup.records import Record, field, replace
 from alignup.text.json_text import check_levels, decode_json
+
+if TYPE_CHECKING:
+    from alignup.cluster.evictions import Rules
 
 _POLICY_PREFIX: Final = "scheduling.koordinator.sh/"
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
@@ -166,8 +168,10 @@ def decode_budget(data: bytes | msgspec.Raw) -> Budget:
 
 def rules_of(pods: Iterable[WatchedPod], budgets: Sequence[Budget]) -> Rules:
     """Return who of some pods may go for others."""
+    from alignup.cluster import evictions  # noqa: PLC0415  # what only reads objects needs no numpy
+
     standings = {
-        one.pod.uid: Standing(
+        one.pod.uid: evictions.Standing(
             one.priority,
             datetime.fromisoformat(one.since).timestamp() if one.since else 0.0,
             tuple([budget.metadata.namespaced_name for budget in budgets if budget.protects(one)]),
@@ -176,7 +180,7 @@ def rules_of(pods: Iterable[WatchedPod], budgets: Sequence[Budget]) -> Rules:
         )
         for one in pods
     }
-    return Rules(standings, {one.metadata.namespaced_name: one.status.disruptions_allowed for one in budgets})
+    return evictions.Rules(standings, {one.metadata.namespaced_name: one.status.disruptions_allowed for one in budgets})
 
 
 class WatchedPod(Record):

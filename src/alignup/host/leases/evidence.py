@@ -29,6 +29,7 @@ VARIABLE: Final = "ALIGNUP_LEASE"
 _NAME: Final = "alignup-lease"
 _LINK: Final = f"/memfd:{_NAME} (deleted)"
 _LARGEST: Final = 1 << 20
+_PIECE: Final = 1 << 16
 # The most rounds of looking for processes that started, or executed a command, during the round before.
 _MOST_ROUNDS: Final = 16
 # Seconds between two looks at processes that are about to execute a command.
@@ -224,6 +225,8 @@ def _read(name: str, folder: int, uid: int | None = None) -> bytes:
     """Return the start of a file; nothing if it cannot be read, or has to be a user's and is not."""
     with suppress(OSError), opened(name, os.O_NONBLOCK, folder) as descriptor:
         if uid is None or os.fstat(descriptor).st_uid == uid:
-            with os.fdopen(descriptor, "rb", closefd=False) as file:
-                return file.read(_LARGEST)
+            found = b""
+            while len(found) < _LARGEST and (part := os.read(descriptor, _PIECE)):
+                found += part
+            return found
     return b""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -41,7 +42,16 @@ def endless(number: int) -> dict[str, Any]:
     return {"metadata": {"resourceVersion": "5", "continue": f"t{number}"}, "items": [pod_object("same")]}
 
 
-PACKED = gzip.compress(bytes(64 << 20))
+@cache
+def bomb() -> bytes:
+    """Return 64 MiB, packed."""
+    return gzip.compress(bytes(64 << 20))
+
+
+def packed() -> web.Response:
+    return raw(bomb(), **{"Content-Encoding": "gzip"})()
+
+
 MANNERS: dict[str, tuple[Callable[[int], Any], Callable[[], web.Response]]] = {
     "a watch that ends at once": (lambda _: LIST, said()),
     "a watch that says 410": (lambda _: LIST, said(GONE)),
@@ -55,12 +65,12 @@ MANNERS: dict[str, tuple[Callable[[int], Any], Callable[[], web.Response]]] = {
     "a watch that is refused": (lambda _: LIST, raw(b"{}", 500)),
     "too many watches": (lambda _: LIST, raw(b"{}", 429)),
     "a watch that is forbidden": (lambda _: LIST, raw(b"{}", 403)),
-    "a packed watch": (lambda _: LIST, raw(PACKED, **{"Content-Encoding": "gzip"})),
+    "a packed watch": (lambda _: LIST, packed),
     "a continue that does not change": (lambda _: {**LIST, "metadata": {"continue": "t"}}, said()),
     "pages that repeat": (endless, said()),
     "a list that is none": (lambda _: [], said()),
     "no JSON in a list": (lambda _: raw(b"<html>"), said()),
-    "a packed list": (lambda _: raw(PACKED, **{"Content-Encoding": "gzip"}), said()),
+    "a packed list": (lambda _: packed, said()),
     "a list that is refused": (lambda _: raw(b"{}", 503), said()),
     "a list that is gone": (lambda _: raw(json.dumps(EXPIRED).encode(), 410), said()),
     "a list without a version": (lambda _: {"items": []}, said(GONE)),

@@ -23,6 +23,8 @@ from api_stub import LEASES, NODES, PODS, TOPOLOGIES, ApiStub, running, served, 
 from watched import description, pod_object, topology
 
 FAST = Terms(lease=1, renew=0.7, retry=0.05)
+LONG = Terms(lease=60, renew=40, retry=0.05)
+"""For leaders that no load may keep from renewing."""
 
 
 class Line:
@@ -41,9 +43,9 @@ class Line:
         return asyncio.get_running_loop().time() + self.ahead
 
 
-def candidate(api, name: str) -> tuple[Leader, Line]:
+def candidate(api, name: str, terms: Terms = FAST) -> tuple[Leader, Line]:
     line = Line(api)
-    return Leader(line, "ns", "extender", name, terms=FAST, clock=line.clock), line
+    return Leader(line, "ns", "extender", name, terms=terms, clock=line.clock), line
 
 
 @asynccontextmanager
@@ -288,7 +290,7 @@ def test_a_leader_gives_its_lease_back_when_all_its_bindings_are_answered(is_ans
         await stub.put(PODS, pod_object("p", cpu=4))
         stub.held["p"] = asyncio.Event()
         async with served(stub) as api:
-            leader, _ = candidate(api, "first")
+            leader, _ = candidate(api, "first", LONG if is_answered else FAST)
             made = Extender(api, Answers(ClusterState()), leader=leader)
             work = asyncio.ensure_future(made.run())
             while made.state.pods.get("uid-p") is None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import os
+import shutil
 import signal
 import socket
 import tempfile
@@ -43,14 +44,22 @@ DEVICES = f"{STATE}/device-plugins/kubelet_internal_checkpoint"
 LIST, ALLOCATABLE = "podresources/list.json", "podresources/allocatable.json"
 
 
-@pytest.fixture
-def root(tmp_path) -> Path:
-    """The files of a node with two pods."""
-    root = write_root(tmp_path / "root", server(cores=4, nodes=2, memory=8 << 20))
+@pytest.fixture(scope="module")
+def files(tmp_path_factory) -> Path:
+    """The files of a node with two pods, for copies."""
+    root = write_root(tmp_path_factory.mktemp("node") / "root", server(cores=4, nodes=2, memory=8 << 20))
     node = Node(read_machine(root), CONFIG, GPUS)
     for manifest in PODS:
         assert node.admit(manifest)
     return write_node(root, node, PODS)
+
+
+@pytest.fixture
+def root(files, tmp_path) -> Path:
+    """The files of a node with two pods; the kernel's are shared."""
+    root = shutil.copytree(files, tmp_path / "root", ignore=lambda *_: {"sys"}, copy_function=shutil.copyfile)
+    (root / "sys").symlink_to(files / "sys")
+    return root
 
 
 def says(status: int, body: Any = b"", **headers: str) -> Callable[[web.Request], Awaitable[web.Response]]:
@@ -339,7 +348,7 @@ FAULTS = [
 )
 def test_a_damaged_file_is_told_about_and_what_was_published_stays(fault, path, root, monkeypatch) -> None:
     """Until it is whole again; SIGTERM ends it in between."""
-    clock, said, looks = Clock(), [], 0
+    said, looks = [], 0
 
     def read() -> KubeletNode:
         nonlocal looks
@@ -353,7 +362,7 @@ def test_a_damaged_file_is_told_about_and_what_was_published_stays(fault, path, 
             return sum(method != "GET" for method, _ in stub.requests)
 
         async with served(stub, said.append, Pauses()) as api:
-            monkeypatch.setattr(watch.asyncio, "sleep", clock.sleep)
+            monkeypatch.setattr(watch.asyncio, "sleep", lambda _: REAL_SLEEP(0.002))
             work = publish_node(api, "n", read, interval=0.05, writes_events=False)
             task = asyncio.create_task(run_until_told(work))
             while TOPOLOGIES not in stub.objects or not stub.watches:

@@ -181,11 +181,12 @@ def test_text_that_is_damaged_is_never_read_as_something_else(seed):
     assert read > 300
 
 
-@pytest.mark.parametrize("end", range(0, 400, 7))
-def test_text_that_ends_early_is_not_read(end):
-    text = json.dumps({"kind": "List", "items": [topology(Random(1))]}).encode()[:end]
-    assert TopologyText().read_list(text) is None
-    assert TopologyText().read_object(text) is None
+def test_text_that_ends_early_is_not_read():
+    whole = json.dumps({"kind": "List", "items": [topology(Random(1))]}).encode()
+    for end in range(0, 400, 7):
+        text = whole[:end]
+        assert TopologyText().read_list(text) is None, text
+        assert TopologyText().read_object(text) is None, text
 
 
 @pytest.mark.parametrize(
