@@ -8,7 +8,8 @@ Questions about the state are answered in `alignup.control_plane.scheduler.exten
 from __future__ import annotations
 
 from contextlib import suppress
-from itertools import compress, repeat
+from functools import partial
+from itertools import compress, repeat, takewhile
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import msgspec
@@ -19,7 +20,7 @@ from alignup.claims.read import Resources
 from alignup.cluster.cluster import Cluster, Evaluation, NodeAmounts, row_of_amounts, row_of_node
 from alignup.cluster.koordinator import judge_nodes
 from alignup.cluster.node_totals import demand_key
-from alignup.cluster.ranking import MOST_ASKED, Layouts, layouts_of, refusal_texts, short_cause
+from alignup.cluster.ranking import Layouts, layouts_of, refusal_texts, short_cause
 from alignup.control_plane.scheduler.node_state import AmountsMember, ExactMember, emptied
 from alignup.errors import AlignupError, warn
 from alignup.koordinator.effective import NODE_LABEL, pod_policy
@@ -416,6 +417,10 @@ class WatchedClaims:
 _KEY: Final = msgspec.json.Encoder(order="sorted")
 # Kinds of pods of which a member keeps the words of its refusal.
 _MOST_KINDS: Final = 250
+# Kinds of pods of which it is kept what all members say; where an eighth of these changed, all are judged anew.
+_MOST_JUDGED: Final = 64
+_MOST_CHANGED: Final = 8
+_UNASKED: Final = "NUMA: the node refuses the pod, and others take it"
 Member = ExactMember | AmountsMember
 _Known = Node | NodeAmounts
 
@@ -450,10 +455,16 @@ class View:
         self._profiled: dict[str, dict[object, tuple[bool, float, str]]] = {}
         # Counts changes: what was judged under the same number still holds.
         self.version = 0
+        # By member, the version when it changed last, the newest at the end.
+        self._changed_at: dict[str, int] = {}
+        # By what a pod asks for and the strategy, what all members say, and as of which version.
+        self._judgements: dict[object, tuple[Evaluation | None, int]] = {}
 
-    def touch(self, name: str = "") -> None:
-        """Note that something changed: at a member, if one is named, what it has to give."""
+    def touch(self, name: str) -> None:
+        """Note that what a member has to give changed."""
         self.version += 1
+        self._changed_at.pop(name, None)
+        self._changed_at[name] = self.version
         self._told.pop(name, None)
         self._profiled.pop(name, None)
 
@@ -491,13 +502,25 @@ class View:
         return np.fromiter(map(self._index.get, names, repeat(-1)), np.int64, len(names))
 
     def judge(self, pod: Pod, strategy: str) -> Evaluation:
-        """Return what each node says to a pod, by the numbers of the nodes.
+        """Return what each node says to a pod, by the numbers of the nodes; it holds until the next change.
+
+        Pods that wait are judged again and again: only the nodes that changed meanwhile are then looked at.
 
         Raises:
             InputError: the pod asks for too many resources, or its annotation of a NUMA policy cannot be read.
         """
         self._settle()
-        return self._judged(self._cluster, pod, strategy)
+        key = demand_key(pod), strategy
+        found, seen = self._judgements.get(key, (None, self.version))
+        changed = [name for name, _ in takewhile(lambda one: one[1] > seen, reversed(self._changed_at.items()))]
+        if found is None or self._profile or _MOST_CHANGED * len(changed) > len(self.members):
+            found = self._judged(self._cluster, pod, strategy)
+            if len(self._judgements) >= _MOST_JUDGED:
+                self._judgements.clear()
+        elif changed:
+            self._judge_some(pod, changed, strategy, found)
+        self._judgements[key] = found, self.version
+        return found
 
     def _judged(self, cluster: Cluster, pod: Pod, strategy: str) -> Evaluation:
         judged = cluster.evaluate(pod, strategy)
@@ -536,9 +559,11 @@ class View:
         numbers, answer = self._judge_some(pod, [name], strategy)
         return int(answer.affinity[numbers[0]])
 
-    def _judge_some(self, pod: Pod, names: Sequence[str], strategy: str) -> tuple[npt.NDArray[np.int64], Evaluation]:
+    def _judge_some(
+        self, pod: Pod, names: Sequence[str], strategy: str, into: Evaluation | None = None
+    ) -> tuple[npt.NDArray[np.int64], Evaluation]:
         """Return the numbers of some members, and what they say to a pod by their amounts, in the places of these."""
-        numbers, answer = self.numbers(names), Evaluation.empty(len(self.members))
+        numbers, answer = self.numbers(names), into or Evaluation.empty(len(self.members))
         self._cluster.judge(self._cluster.job(pod), pod, strategy, answer, 0, len(numbers), numbers)
         return numbers, answer
 
@@ -557,20 +582,22 @@ class View:
     ) -> list[str]:
         """Return why each of some nodes, all of which refuse the pod, does so.
 
-        Without `asks_nodes` by their free amounts only, which takes less time and names the commonest causes.
+        Without `asks_nodes` only a profile is asked: a scheduler drops the words where some node takes the pod.
         """
-        own = pod_policy(pod)
-        policy = -1 if own is None or own.policy == "none" else TOPOLOGY_POLICIES.index(own.policy)
-        self._layouts = self._layouts or layouts_of(self._cluster)
-        most_asked = MOST_ASKED if asks_nodes else 0
-        told = refusal_texts(self._cluster, self._layouts, pod, judged, numbers, policy, most_asked, self._short_cause)
-        names = [self._cluster.names[number] for number in numbers]
+        told = [_UNASKED] * len(numbers)
+        if asks_nodes:
+            own = pod_policy(pod)
+            policy = -1 if own is None or own.policy == "none" else TOPOLOGY_POLICIES.index(own.policy)
+            self._layouts = self._layouts or layouts_of(self._cluster)
+            cause = partial(self._short_cause, demand_key(pod))
+            told = refusal_texts(self._cluster, self._layouts, pod, judged, numbers, policy, told=cause)
+        names = [self._cluster.names[number] for number in numbers] if self._profile else []
         refused = self.refusals(pod, names)
-        return [refused.get(name, text) for name, text in zip(names, told, strict=True)]
+        return [refused.get(name, text) for name, text in zip(names, told, strict=True)] if refused else told
 
-    def _short_cause(self, number: int, pod: Pod) -> str:
-        """Return what `short_cause` does: pods that wait ask often, and few nodes change between."""
-        kept, kind = self._told.setdefault(self._cluster.names[number], {}), demand_key(pod)
+    def _short_cause(self, kind: object, number: int, pod: Pod) -> str:
+        """Return what `short_cause` does: pods of a kind that wait ask often, and few nodes change between."""
+        kept = self._told.setdefault(self._cluster.names[number], {})
         if kind not in kept:
             if len(kept) >= _MOST_KINDS:
                 kept.clear()
@@ -596,6 +623,7 @@ class View:
         rows = dict(zip(self._cluster.names, self._cluster.rows, strict=True)) | self._rows
         self._cluster = Cluster([one.name for one in members], [rows[one.name] for one in members], nodes)
         self._rows, self._without_pods, self._profiled = {}, {}, {}
+        self._judgements, self._changed_at = {}, {}
         self._layouts = None
         self._index = {one.name: number for number, one in enumerate(members)}
         kinds: dict[int | bytes, tuple[int, _Known]] = {}

@@ -52,11 +52,11 @@ class Filtered(Record):
     failed: dict[str, str] = field(default_factory=dict)
     unresolvable: dict[str, str] = field(default_factory=dict)
 
-    def words(self) -> tuple[frozenset[str], str]:
-        """Return why no node takes the pod: the causes, and a sentence with the commonest ones."""
-        reasons = [text.removeprefix("NUMA: ") for text in (*self.failed.values(), *self.unresolvable.values())]
-        told = "; ".join(f"{count} {text}" for text, count in Counter(reasons).most_common(_MOST_TOLD))
-        return frozenset(reasons), f"none of {len(reasons)} nodes can take the pod: {told}"
+    def words(self) -> str:
+        """Return why no node takes the pod, in a sentence with the commonest causes."""
+        counts = Counter((*self.failed.values(), *self.unresolvable.values()))
+        told = "; ".join(f"{count} {text.removeprefix('NUMA: ')}" for text, count in counts.most_common(_MOST_TOLD))
+        return f"none of {counts.total()} nodes can take the pod: {told}"
 
 
 class Answers:

@@ -42,7 +42,7 @@ BOUND_PODS: Final = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,s
 NOT_LISTED: Final = "alignup has not listed the whole cluster yet"
 # Seconds between two looks for a node that can take a pod that waits; and two wakings, each of which tries all of them.
 _LOOK_SECONDS: Final = 0.05
-_WAKE_SECONDS: Final = 0.25
+_WAKE_SECONDS: Final = 0.1
 _TICK_SECONDS: Final = 5.0
 _TERM_SECONDS: Final = 0.05
 
@@ -242,12 +242,11 @@ class Extender:
 
     def tell(self, pod: Metadata, found: Filtered) -> None:
         """Write an Event on a pod that no node takes, soon, if the causes are others than the last time."""
-        if found.passed or not self._writes_events:
-            return
-        causes, sentence = found.words()
-        if causes and self._told.get(pod.uid) != causes and not self._events.full():
+        causes = frozenset((*found.failed.values(), *found.unresolvable.values()))
+        is_new = not found.passed and causes and self._told.get(pod.uid) != causes
+        if is_new and self._writes_events and not self._events.full():
             keep_newest(self._told, pod.uid, causes)
-            self._events.put_nowait((pod, sentence))
+            self._events.put_nowait((pod, found.words()))
 
     async def _write_events(self) -> None:
         while True:
