@@ -502,19 +502,29 @@ class View:
         return np.fromiter(map(self._index.get, names, repeat(-1)), np.int64, len(names))
 
     def judge(self, pod: Pod, strategy: str) -> Evaluation:
-        """Return what each node says to a pod, by the numbers of the nodes; it holds until the next change.
-
-        Pods that wait are judged again and again: only the nodes that changed meanwhile are then looked at.
+        """Return what each node says to a pod, by the numbers of the nodes.
 
         Raises:
             InputError: the pod asks for too many resources, or its annotation of a NUMA policy cannot be read.
         """
         self._settle()
+        return self._judged(self._cluster, pod, strategy)
+
+    def verdicts(self, pod: Pod, strategy: str) -> Evaluation:
+        """Return what `judge` does, which holds until the next change.
+
+        A scheduler asks twice for each pod, and again and again for those that wait: only the nodes that changed
+        meanwhile are then judged.
+
+        Raises:
+            InputError: as `judge`.
+        """
+        self._settle()
         key = demand_key(pod), strategy
         found, seen = self._judgements.get(key, (None, self.version))
         changed = [name for name, _ in takewhile(lambda one: one[1] > seen, reversed(self._changed_at.items()))]
-        if found is None or self._profile or _MOST_CHANGED * len(changed) > len(self.members):
-            found = self._judged(self._cluster, pod, strategy)
+        if found is None or _MOST_CHANGED * len(changed) > len(self.members) or (changed and self._profile):
+            found = self.judge(pod, strategy)
             if len(self._judgements) >= _MOST_JUDGED:
                 self._judgements.clear()
         elif changed:

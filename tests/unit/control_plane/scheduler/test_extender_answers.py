@@ -120,8 +120,7 @@ def test_what_was_judged_before_is_put_right_where_nodes_changed() -> None:
         if step % 70 == 69:  # a node that comes lets all be numbered anew
             state.report_seen(report(f"new-{step}", described=description(), holdings=empty()), 0)
         pod = random.choice(asked)
-        found = state.view.judge(pod, state.strategy)
-        anew = state.view._judged(state.view._cluster, pod, state.strategy)
+        found, anew = state.view.verdicts(pod, state.strategy), state.view.judge(pod, state.strategy)
         for field in ("admitted", "reason", "affinity", "preferred", "score", "exact"):
             assert (getattr(found, field) == getattr(anew, field)).all(), field
 
