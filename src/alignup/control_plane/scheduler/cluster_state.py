@@ -528,7 +528,8 @@ class View:
             if len(self._judgements) >= _MOST_JUDGED:
                 self._judgements.clear()
         elif changed:
-            self._judge_some(pod, changed, strategy, found)
+            numbers = self.numbers(changed)
+            self._cluster.judge(self._cluster.job(pod), pod, strategy, found, 0, len(numbers), numbers)
         self._judgements[key] = found, self.version
         return found
 
@@ -566,26 +567,15 @@ class View:
         Raises:
             InputError: as `judge`.
         """
-        numbers, answer = self._judge_some(pod, [name], strategy)
-        return int(answer.affinity[numbers[0]])
-
-    def _judge_some(
-        self, pod: Pod, names: Sequence[str], strategy: str, into: Evaluation | None = None
-    ) -> tuple[npt.NDArray[np.int64], Evaluation]:
-        """Return the numbers of some members, and what they say to a pod by their amounts, in the places of these."""
-        numbers, answer = self.numbers(names), into or Evaluation.empty(len(self.members))
-        self._cluster.judge(self._cluster.job(pod), pod, strategy, answer, 0, len(numbers), numbers)
-        return numbers, answer
+        return int(self.verdicts(pod, strategy).affinity[self.numbers([name])[0]])
 
     def admitting(self, pod: Pod, names: Sequence[str], strategy: str) -> list[str]:
-        """Return which of some members take a pod, as `judge` says: in less time, where these are few.
+        """Return which of some members take a pod.
 
         Raises:
             InputError: as `judge`.
         """
-        numbers, answer = self._judge_some(pod, names, strategy)
-        refused = self.refusals(pod, names)
-        return [name for name in compress(names, answer.admitted[numbers].tolist()) if name not in refused]
+        return list(compress(names, self.verdicts(pod, strategy).admitted[self.numbers(names)].tolist()))
 
     def texts(
         self, pod: Pod, judged: Evaluation, numbers: npt.NDArray[np.int64], *, asks_nodes: bool = True

@@ -6,6 +6,7 @@ The state is kept by `cluster_state` beside this module; the wire format is that
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
+from contextlib import suppress
 from itertools import compress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -234,11 +235,10 @@ class Answers:
 
     def woken(self, now: float) -> str:
         """Return a node whose change lets a waiting pod in, empty if there is none, and forget the changes."""
-        names = [name for name in self.state.changed if name in self.state.members]
+        changed = sorted(self.state.changed & (self.state.members.keys() - self.state.uncertain))
         self.state.changed.clear()
-        if not names or not self.waiting:
+        if not changed or not self.waiting:
             return ""
-        uncertain, numbers = self.state.uncertain, self.state.view.numbers(names)
         # a scheduler asks for every pod again within minutes; one that it does not ask for is gone
         for uid in [uid for uid, (_, since) in self.waiting.items() if since < now - _ASKED_WITHIN]:
             del self.waiting[uid]
@@ -246,13 +246,10 @@ class Answers:
         waiting = [pod for pod, _ in self.waiting.values()]
         kinds = {(id(one.pod.all_containers), *one.pod.annotations.items()): one for one in waiting}
         for pod in list(kinds.values())[:_MOST_KINDS]:
-            try:
-                takes = self.state.view.verdicts(pod.pod, self.state.strategy).admitted[numbers].tolist()
-            except InputError:
-                continue
-            for name in compress(names, takes):
-                if name not in uncertain and self._is_near_enough(pod.pod, name):
-                    return name
+            with suppress(InputError):
+                for name in self.state.view.admitting(pod.pod, changed, self.state.strategy):
+                    if self._is_near_enough(pod.pod, name):
+                        return name
         return ""
 
     def forget(self, uid: str) -> None:

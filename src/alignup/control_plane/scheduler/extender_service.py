@@ -40,9 +40,8 @@ WOKEN: Final = "alignup.dev/woken-at"
 
 BOUND_PODS: Final = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
 NOT_LISTED: Final = "alignup has not listed the whole cluster yet"
-# Seconds between two looks for a node that can take a pod that waits; and two wakings, each of which tries all of them.
+# Seconds between two looks for a node that can take a pod that waits, and between two wakings, each of which tries all.
 _LOOK_SECONDS: Final = 0.05
-_WAKE_SECONDS: Final = 0.1
 _TICK_SECONDS: Final = 5.0
 _TERM_SECONDS: Final = 0.05
 
@@ -293,8 +292,7 @@ class Extender:
             await asyncio.sleep(_LOOK_SECONDS)
             if self._leader is not None and not self._leader.leads:
                 continue
-            name = self.answers.woken(self.clock())
-            if not name:
+            if not (name := self.answers.woken(self.clock())):
                 continue
             body = {"metadata": {"annotations": {WOKEN: api_client.now(precise=True)}}}
             try:
@@ -302,4 +300,3 @@ class Extender:
             except api_client.ApiError as error:
                 self.api.complain(str(error))
                 self.state.changed.add(name)
-            await asyncio.sleep(_WAKE_SECONDS - _LOOK_SECONDS)
