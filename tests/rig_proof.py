@@ -29,6 +29,7 @@ def run(
     *,
     extender: bool,
     overlay: dict[str, Any] | None = None,
+    gates: dict[str, bool] | None = None,
     single: bool = False,
     amounts_only: bool = False,
     seconds: float = 60.0,
@@ -43,12 +44,14 @@ def run(
         pods: how many pods.
         extender: let the scheduler ask the extender.
         overlay: fields of the configuration of a scheduler that asks none.
+        gates: feature gates of the scheduler.
         single: let all nodes have two NUMA nodes with two GPUs each, and the policy single-numa-node.
         amounts_only: let nodes publish the amounts of their NUMA nodes only, as other exporters do.
         seconds: for which pods run, on average.
         load: the part of all CPUs that pods ask for.
         patience: seconds after the last pod has come; None: until all have ended.
     """
+    plane.gates = gates or {}
     described, asked = workload(3 * nodes if single else nodes, pods, seconds)
     described = described[::3] if single else described
     for one in described if single else ():
