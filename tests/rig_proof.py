@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rig.control_plane import free_address
-from rig_outcome import Outcome, play
+from rig_outcome import Outcome, percentiles, play
+from rig_room import waits_beside_room
 from rig_workload import allocatable, span_for, workload, write_nodes
 from rigged import alignup
 
@@ -28,6 +29,7 @@ def run(
     *,
     extender: bool,
     overlay: dict[str, Any] | None = None,
+    gates: dict[str, bool] | None = None,
     single: bool = False,
     amounts_only: bool = False,
     seconds: float = 60.0,
@@ -42,12 +44,14 @@ def run(
         pods: how many pods.
         extender: let the scheduler ask the extender.
         overlay: fields of the configuration of a scheduler that asks none.
+        gates: feature gates of the scheduler.
         single: let all nodes have two NUMA nodes with two GPUs each, and the policy single-numa-node.
         amounts_only: let nodes publish the amounts of their NUMA nodes only, as other exporters do.
         seconds: for which pods run, on average.
         load: the part of all CPUs that pods ask for.
         patience: seconds after the last pod has come; None: until all have ended.
     """
+    plane.gates = gates or {}
     described, asked = workload(3 * nodes if single else nodes, pods, seconds)
     described = described[::3] if single else described
     for one in described if single else ():
@@ -56,6 +60,11 @@ def run(
     path = write_nodes(plane.folder, described)
     outcome = Outcome(allocatable=allocatable(described))
     listen = ("--kubeconfig", plane.kubeconfig, "--listen")
+
+    def became() -> dict[str, Any]:
+        waits = waits_beside_room(path, asked, outcome.pods)
+        return {**outcome.summary(), "from room to running": percentiles(waits)}
+
     span = span_for(described, asked, seconds, load)
     here, there = free_address(), free_address()
     words = [here, "--nodes", path, *(["--amounts-only"] if amounts_only else [])]
@@ -63,12 +72,12 @@ def run(
         if not extender:
             plane.schedule(overlay or {})
             asyncio.run(play(plane.kubeconfig, asked, span, outcome, 6 * seconds if patience is None else patience))
-            return {**outcome.summary(), **processor_time(plane, fleet=fleet.pid), **cycles(plane)}
+            return {**became(), **processor_time(plane, fleet=fleet.pid), **cycles(plane)}
         with alignup("extender", *listen, there, ready=f"http://{there}/healthz") as server:
             plane.schedule_with(there)
             asyncio.run(play(plane.kubeconfig, asked, span, outcome, 6 * seconds if patience is None else patience))
-            found = {**outcome.summary(), **processor_time(plane, fleet=fleet.pid, extender=server.pid)}
-            return {**found, **cycles(plane), "questions": questions(there)}
+            taken = processor_time(plane, fleet=fleet.pid, extender=server.pid)
+            return {**taken, **cycles(plane), "questions": questions(there), **became()}
 
 
 def processor_time(plane: ControlPlane, **ours: int) -> dict[str, dict[str, float]]:
@@ -90,14 +99,18 @@ def cycles(plane: ControlPlane) -> dict[str, object]:
     context = ssl._create_unverified_context()  # noqa: S323  # its certificate is its own
     with urllib.request.urlopen(f"https://{plane.scheduler_address}/metrics", timeout=5, context=context) as response:
         text = response.read().decode()
-    name = "scheduler_scheduling_algorithm_duration_seconds"
-    count, total = (
-        float(re.findall(rf"^{name}_{part}(?:{{.*}})? (\S+)$", text, re.MULTILINE)[0]) for part in ("count", "sum")
-    )
+
+    def counted(name: str) -> tuple[float, float]:
+        one, two = (re.findall(rf"^{name}_{part}(?:{{.*}})? (\S+)$", text, re.MULTILINE) for part in ("count", "sum"))
+        return float(one[0]), float(two[0])
+
+    count, total = counted("scheduler_scheduling_algorithm_duration_seconds")
+    placed, tries = counted("scheduler_pod_scheduling_attempts")
     moves = re.findall(r'^scheduler_queue_incoming_pods_total{event="(.*?)",queue="(.*?)"} (\S+)$', text, re.MULTILINE)
     return {
         "choices": int(count),
         "ms a choice": 1000 * total / max(count, 1),
+        "tries of a placed pod": tries / max(placed, 1),
         "to its queues": {f"{event} to {queue}": int(float(number)) for event, queue, number in moves},
     }
 

@@ -55,6 +55,8 @@ class ControlPlane:
         self._scheduler = scheduler
         self._etcd, self._peers, self._server, self.scheduler_address = (free_address() for _ in range(4))
         self._overlay: dict[str, Any] = {}
+        self.gates: dict[str, bool] = {}
+        """Feature gates of the scheduler, from its next start on."""
         self._prepare()
 
     def _prepare(self) -> None:
@@ -178,6 +180,8 @@ class ControlPlane:
             "authorization-always-allow-paths": "/healthz,/readyz,/livez,/metrics",
             "v": 2,
         }
+        if self.gates:
+            words["feature-gates"] = ",".join(f"{name}={str(is_on).lower()}" for name, is_on in self.gates.items())
         self._start(self._scheduler, words, "kube-scheduler")
         url = f"https://{self.scheduler_address}/readyz"
         self.processes.wait_for("kube-scheduler", "it is ready", lambda: says_ok(url))

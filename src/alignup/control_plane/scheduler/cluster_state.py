@@ -8,7 +8,8 @@ Questions about the state are answered in `alignup.control_plane.scheduler.exten
 from __future__ import annotations
 
 from contextlib import suppress
-from itertools import compress, repeat
+from functools import partial
+from itertools import compress, repeat, takewhile
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import msgspec
@@ -19,7 +20,7 @@ from alignup.claims.read import Resources
 from alignup.cluster.cluster import Cluster, Evaluation, NodeAmounts, row_of_amounts, row_of_node
 from alignup.cluster.koordinator import judge_nodes
 from alignup.cluster.node_totals import demand_key
-from alignup.cluster.ranking import MOST_ASKED, Layouts, layouts_of, refusal_texts, short_cause
+from alignup.cluster.ranking import Layouts, layouts_of, refusal_texts, short_cause
 from alignup.control_plane.scheduler.node_state import AmountsMember, ExactMember, emptied
 from alignup.errors import AlignupError, warn
 from alignup.koordinator.effective import NODE_LABEL, pod_policy
@@ -95,8 +96,8 @@ class ClusterState:
         self.assumed.pop(uid, None)
         self._count(pod, now)
 
-    def pod_gone(self, uid: str, now: float) -> None:
-        """Take in that a pod has ended or was deleted; an unknown one is no error."""
+    def pod_gone(self, uid: str, now: float, *, has_ended: bool = False) -> None:
+        """Take in that a pod has ended, as its kubelet says, or was deleted; an unknown one is no error."""
         pod = self.pods.pop(uid, None)
         self.assumed.pop(uid, None)
         if pod is None:
@@ -107,7 +108,7 @@ class ClusterState:
             del self.by_node[pod.node]
         member = self.members.get(pod.node)
         if member is not None:
-            if member.gone(uid, now):
+            if member.gone(uid, now, has_ended=has_ended):
                 self._note(member)
             else:  # answers still hold: a scheduler asks for all that wait when a pod ends, before a report comes
                 self._doubt(member)
@@ -416,6 +417,10 @@ class WatchedClaims:
 _KEY: Final = msgspec.json.Encoder(order="sorted")
 # Kinds of pods of which a member keeps the words of its refusal.
 _MOST_KINDS: Final = 250
+# Kinds of pods of which it is kept what all members say; where an eighth of these changed, all are judged anew.
+_MOST_JUDGED: Final = 64
+_MOST_CHANGED: Final = 8
+_UNASKED: Final = "NUMA: the node refuses the pod, and others take it"
 Member = ExactMember | AmountsMember
 _Known = Node | NodeAmounts
 
@@ -450,10 +455,16 @@ class View:
         self._profiled: dict[str, dict[object, tuple[bool, float, str]]] = {}
         # Counts changes: what was judged under the same number still holds.
         self.version = 0
+        # By member, the version when it changed last, the newest at the end.
+        self._changed_at: dict[str, int] = {}
+        # By what a pod asks for and the strategy, what all members say, and as of which version.
+        self._judgements: dict[object, tuple[Evaluation | None, int]] = {}
 
-    def touch(self, name: str = "") -> None:
-        """Note that something changed: at a member, if one is named, what it has to give."""
+    def touch(self, name: str) -> None:
+        """Note that what a member has to give changed."""
         self.version += 1
+        self._changed_at.pop(name, None)
+        self._changed_at[name] = self.version
         self._told.pop(name, None)
         self._profiled.pop(name, None)
 
@@ -499,6 +510,29 @@ class View:
         self._settle()
         return self._judged(self._cluster, pod, strategy)
 
+    def verdicts(self, pod: Pod, strategy: str) -> Evaluation:
+        """Return what `judge` does, which holds until the next change.
+
+        A scheduler asks twice for each pod, and again and again for those that wait: only the nodes that changed
+        meanwhile are then judged.
+
+        Raises:
+            InputError: as `judge`.
+        """
+        self._settle()
+        key = demand_key(pod), strategy
+        found, seen = self._judgements.get(key, (None, self.version))
+        changed = [name for name, _ in takewhile(lambda one: one[1] > seen, reversed(self._changed_at.items()))]
+        if found is None or _MOST_CHANGED * len(changed) > len(self.members) or (changed and self._profile):
+            found = self.judge(pod, strategy)
+            if len(self._judgements) >= _MOST_JUDGED:
+                self._judgements.clear()
+        elif changed:
+            numbers = self.numbers(changed)
+            self._cluster.judge(self._cluster.job(pod), pod, strategy, found, 0, len(numbers), numbers)
+        self._judgements[key] = found, self.version
+        return found
+
     def _judged(self, cluster: Cluster, pod: Pod, strategy: str) -> Evaluation:
         judged = cluster.evaluate(pod, strategy)
         if self._profile:
@@ -533,44 +567,37 @@ class View:
         Raises:
             InputError: as `judge`.
         """
-        numbers, answer = self._judge_some(pod, [name], strategy)
-        return int(answer.affinity[numbers[0]])
-
-    def _judge_some(self, pod: Pod, names: Sequence[str], strategy: str) -> tuple[npt.NDArray[np.int64], Evaluation]:
-        """Return the numbers of some members, and what they say to a pod by their amounts, in the places of these."""
-        numbers, answer = self.numbers(names), Evaluation.empty(len(self.members))
-        self._cluster.judge(self._cluster.job(pod), pod, strategy, answer, 0, len(numbers), numbers)
-        return numbers, answer
+        return int(self.verdicts(pod, strategy).affinity[self.numbers([name])[0]])
 
     def admitting(self, pod: Pod, names: Sequence[str], strategy: str) -> list[str]:
-        """Return which of some members take a pod, as `judge` says: in less time, where these are few.
+        """Return which of some members take a pod.
 
         Raises:
             InputError: as `judge`.
         """
-        numbers, answer = self._judge_some(pod, names, strategy)
-        refused = self.refusals(pod, names)
-        return [name for name in compress(names, answer.admitted[numbers].tolist()) if name not in refused]
+        return list(compress(names, self.verdicts(pod, strategy).admitted[self.numbers(names)].tolist()))
 
     def texts(
         self, pod: Pod, judged: Evaluation, numbers: npt.NDArray[np.int64], *, asks_nodes: bool = True
     ) -> list[str]:
         """Return why each of some nodes, all of which refuse the pod, does so.
 
-        Without `asks_nodes` by their free amounts only, which takes less time and names the commonest causes.
+        Without `asks_nodes` only a profile is asked: a scheduler drops the words where some node takes the pod.
         """
-        own = pod_policy(pod)
-        policy = -1 if own is None or own.policy == "none" else TOPOLOGY_POLICIES.index(own.policy)
-        self._layouts = self._layouts or layouts_of(self._cluster)
-        most_asked = MOST_ASKED if asks_nodes else 0
-        told = refusal_texts(self._cluster, self._layouts, pod, judged, numbers, policy, most_asked, self._short_cause)
-        names = [self._cluster.names[number] for number in numbers]
+        told = [_UNASKED] * len(numbers)
+        if asks_nodes:
+            own = pod_policy(pod)
+            policy = -1 if own is None or own.policy == "none" else TOPOLOGY_POLICIES.index(own.policy)
+            self._layouts = self._layouts or layouts_of(self._cluster)
+            cause = partial(self._short_cause, demand_key(pod))
+            told = refusal_texts(self._cluster, self._layouts, pod, judged, numbers, policy, told=cause)
+        names = [self._cluster.names[number] for number in numbers] if self._profile else []
         refused = self.refusals(pod, names)
-        return [refused.get(name, text) for name, text in zip(names, told, strict=True)]
+        return [refused.get(name, text) for name, text in zip(names, told, strict=True)] if refused else told
 
-    def _short_cause(self, number: int, pod: Pod) -> str:
-        """Return what `short_cause` does: pods that wait ask often, and few nodes change between."""
-        kept, kind = self._told.setdefault(self._cluster.names[number], {}), demand_key(pod)
+    def _short_cause(self, kind: object, number: int, pod: Pod) -> str:
+        """Return what `short_cause` does: pods of a kind that wait ask often, and few nodes change between."""
+        kept = self._told.setdefault(self._cluster.names[number], {})
         if kind not in kept:
             if len(kept) >= _MOST_KINDS:
                 kept.clear()
@@ -596,6 +623,7 @@ class View:
         rows = dict(zip(self._cluster.names, self._cluster.rows, strict=True)) | self._rows
         self._cluster = Cluster([one.name for one in members], [rows[one.name] for one in members], nodes)
         self._rows, self._without_pods, self._profiled = {}, {}, {}
+        self._judgements, self._changed_at = {}, {}
         self._layouts = None
         self._index = {one.name: number for number, one in enumerate(members)}
         kinds: dict[int | bytes, tuple[int, _Known]] = {}

@@ -6,6 +6,7 @@ The state is kept by `cluster_state` beside this module; the wire format is that
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
+from contextlib import suppress
 from itertools import compress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +23,6 @@ from alignup.records import Record, field
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from alignup.cluster.cluster import Evaluation
     from alignup.control_plane.scheduler.cluster_state import ClusterState
     from alignup.kubernetes.pod import Pod
 
@@ -52,11 +52,11 @@ class Filtered(Record):
     failed: dict[str, str] = field(default_factory=dict)
     unresolvable: dict[str, str] = field(default_factory=dict)
 
-    def words(self) -> tuple[frozenset[str], str]:
-        """Return why no node takes the pod: the causes, and a sentence with the commonest ones."""
-        reasons = [text.removeprefix("NUMA: ") for text in (*self.failed.values(), *self.unresolvable.values())]
-        told = "; ".join(f"{count} {text}" for text, count in Counter(reasons).most_common(_MOST_TOLD))
-        return frozenset(reasons), f"none of {len(reasons)} nodes can take the pod: {told}"
+    def words(self) -> str:
+        """Return why no node takes the pod, in a sentence with the commonest causes."""
+        counts = Counter((*self.failed.values(), *self.unresolvable.values()))
+        told = "; ".join(f"{count} {text.removeprefix('NUMA: ')}" for text, count in counts.most_common(_MOST_TOLD))
+        return f"none of {counts.total()} nodes can take the pod: {told}"
 
 
 class Answers:
@@ -74,7 +74,6 @@ class Answers:
         self.fails_open = fails_open
         self.requires_near = requires_near
         self._met: tuple[object, dict[str, bool | None]] = (), {}
-        self._last: tuple[int, object, Evaluation] | None = None
         # What equal pods were told, and when: most pods of a cluster are copies, and those that wait ask often.
         self._kept: OrderedDict[object, tuple[object, Filtered]] = OrderedDict()
         # By uid, pods that no node could take, and when they were asked for last.
@@ -112,7 +111,7 @@ class Answers:
     def _filtered(self, pod: WatchedPod, names: Sequence[str]) -> Filtered:
         """Return which of some nodes can take a pod."""
         numbers = self.state.view.numbers(names)
-        judged = self._judge(pod)
+        judged = self.state.view.verdicts(pod.pod, self.state.strategy)
         # that of a node that is not known, -1, is the last place
         takes = np.append(judged.admitted, self.fails_open)[numbers]
         found = Filtered(list(compress(names, takes.tolist())))
@@ -157,9 +156,9 @@ class Answers:
         Raises:
             InputError: as `filter`.
         """
-        numbers = self.state.view.numbers(names)
+        numbers, judged = self.state.view.numbers(names), self.state.view.verdicts(pod.pod, self.state.strategy)
         # as in `filter`; minus infinity counts as nothing
-        scores = np.append(np.clip(self._judge(pod).score, 0.0, _HUNDRED), 0.0)[numbers]
+        scores = np.append(np.clip(judged.score, 0.0, _HUNDRED), 0.0)[numbers]
         has_claims = bool(pod.pod.constraints.claims)
         most = HIGHEST_SCORE - _FIRST_SCORE[True] if has_claims else HIGHEST_SCORE
         whole: list[int] = np.floor(scores * (most / _HUNDRED)).astype(np.int64).tolist()
@@ -236,11 +235,10 @@ class Answers:
 
     def woken(self, now: float) -> str:
         """Return a node whose change lets a waiting pod in, empty if there is none, and forget the changes."""
-        names = [name for name in self.state.changed if name in self.state.members]
+        changed = sorted(self.state.changed & (self.state.members.keys() - self.state.uncertain))
         self.state.changed.clear()
-        if not names or not self.waiting:
+        if not changed or not self.waiting:
             return ""
-        uncertain = self.state.uncertain
         # a scheduler asks for every pod again within minutes; one that it does not ask for is gone
         for uid in [uid for uid, (_, since) in self.waiting.items() if since < now - _ASKED_WITHIN]:
             del self.waiting[uid]
@@ -248,26 +246,16 @@ class Answers:
         waiting = [pod for pod, _ in self.waiting.values()]
         kinds = {(id(one.pod.all_containers), *one.pod.annotations.items()): one for one in waiting}
         for pod in list(kinds.values())[:_MOST_KINDS]:
-            try:
-                admitting = self.state.view.admitting(pod.pod, names, self.state.strategy)
-            except InputError:
-                continue
-            for name in admitting:
-                if name not in uncertain and self._is_near_enough(pod.pod, name):
-                    return name
+            with suppress(InputError):
+                for name in self.state.view.admitting(pod.pod, changed, self.state.strategy):
+                    if self._is_near_enough(pod.pod, name):
+                        return name
         return ""
 
     def forget(self, uid: str) -> None:
         """Forget a pod that is bound or gone."""
         self.waiting.pop(uid, None)
         self.asked.pop(uid, None)
-
-    def _judge(self, pod: WatchedPod) -> Evaluation:
-        """Return what all nodes say to a pod; a scheduler asks twice for each, mostly with no change between."""
-        version, kind = self.state.view.version, demand_key(pod.pod)
-        if self._last is None or self._last[:2] != (version, kind):
-            self._last = version, kind, self.state.view.judge(pod.pod, self.state.strategy)
-        return self._last[2]
 
     def _victims(
         self, pod: WatchedPod, member: ExactMember, chosen: Sequence[str], budgets: Sequence[Budget]

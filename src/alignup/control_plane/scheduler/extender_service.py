@@ -40,9 +40,8 @@ WOKEN: Final = "alignup.dev/woken-at"
 
 BOUND_PODS: Final = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
 NOT_LISTED: Final = "alignup has not listed the whole cluster yet"
-# Seconds between two looks for a node that can take a pod that waits; and two wakings, each of which tries all of them.
+# Seconds between two looks for a node that can take a pod that waits, and between two wakings, each of which tries all.
 _LOOK_SECONDS: Final = 0.05
-_WAKE_SECONDS: Final = 0.25
 _TICK_SECONDS: Final = 5.0
 _TERM_SECONDS: Final = 0.05
 
@@ -156,7 +155,7 @@ class Extender:
         self.answers.forget(found.pod.uid)
 
     def _pod_gone(self, found: objects.WatchedPod) -> None:
-        self.state.pod_gone(found.pod.uid, self.clock())
+        self.state.pod_gone(found.pod.uid, self.clock(), has_ended=not found.node)
         self.answers.forget(found.pod.uid)
 
     async def run(self) -> None:
@@ -242,12 +241,11 @@ class Extender:
 
     def tell(self, pod: Metadata, found: Filtered) -> None:
         """Write an Event on a pod that no node takes, soon, if the causes are others than the last time."""
-        if found.passed or not self._writes_events:
-            return
-        causes, sentence = found.words()
-        if causes and self._told.get(pod.uid) != causes and not self._events.full():
+        causes = frozenset((*found.failed.values(), *found.unresolvable.values()))
+        is_new = not found.passed and causes and self._told.get(pod.uid) != causes
+        if is_new and self._writes_events and not self._events.full():
             keep_newest(self._told, pod.uid, causes)
-            self._events.put_nowait((pod, sentence))
+            self._events.put_nowait((pod, found.words()))
 
     async def _write_events(self) -> None:
         while True:
@@ -294,8 +292,7 @@ class Extender:
             await asyncio.sleep(_LOOK_SECONDS)
             if self._leader is not None and not self._leader.leads:
                 continue
-            name = self.answers.woken(self.clock())
-            if not name:
+            if not (name := self.answers.woken(self.clock())):
                 continue
             body = {"metadata": {"annotations": {WOKEN: api_client.now(precise=True)}}}
             try:
@@ -303,4 +300,3 @@ class Extender:
             except api_client.ApiError as error:
                 self.api.complain(str(error))
                 self.state.changed.add(name)
-            await asyncio.sleep(_WAKE_SECONDS - _LOOK_SECONDS)

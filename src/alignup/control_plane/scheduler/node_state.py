@@ -44,7 +44,7 @@ class ExactMember:
         AlignupError: the report does not fit the node.
     """
 
-    __slots__ = ("_doubted", "_leaving", "_reported", "name", "node", "pods", "reports", "template")
+    __slots__ = ("_doubted", "_ended", "_leaving", "_reported", "name", "node", "pods", "reports", "template")
 
     def __init__(self, name: str, template: Node, pods: Iterable[WatchedPod], holdings: Holdings | None) -> None:
         self.name, self.template = name, template
@@ -55,6 +55,8 @@ class ExactMember:
         self._leaving: dict[str, float] = {}
         # By uid, pods that were admitted here beside one that is gone: whether there, too, is unknown.
         self._doubted: dict[str, float] = {}
+        # The uids of pods that ended, and that reports from before may list still.
+        self._ended: set[str] = set()
         self._reported = _NOBODY  # no pod was in a report before the first
         self._reported = self._whole(holdings or _NOBODY, {})
         self.node = self._rebuilt()
@@ -90,15 +92,19 @@ class ExactMember:
             self._leaving.setdefault(uid, now)
         return asks
 
-    def gone(self, uid: str, now: float) -> bool:
+    def gone(self, uid: str, now: float, *, has_ended: bool = False) -> bool:
         """Remove a pod that has ended, or was deleted, or was never bound after all; return whether that frees any.
 
-        What it held stays taken until a report leaves it out, if a report has listed it.
+        What it held stays taken until a report leaves it out, if a report has listed it; unless its kubelet said that
+        it `has_ended`, and admits no other pod meanwhile: it frees before it says so, and admits who comes then behind.
         """
         if uid in self.pods and self.reports and uid in self._listed():
-            self._leaving.setdefault(uid, now)
-            return False
-        if uid in self.pods and self.reports:
+            if not has_ended or self.unsettled:
+                self._leaving.setdefault(uid, now)
+                return False
+            self._ended.add(uid)
+            self._reported = _without(self._reported, {uid})
+        elif uid in self.pods and self.reports:
             behind = list(self.pods)[list(self.pods).index(uid) + 1 :]
             self._doubted |= dict.fromkeys(set(behind).intersection(self.unsettled), now)
         self.pods.pop(uid, None)
@@ -118,6 +124,8 @@ class ExactMember:
         if did_report and holdings == before:  # as most reports are: without a look at the node
             return False
         was_uncertain = self.is_uncertain
+        self._ended &= {held.uid for held in holdings.pods}
+        holdings = _without(holdings, self._ended)
         mine = {held.uid: held for held in holdings_of(self.node).pods}
         holdings = self._whole(holdings, mine)
         if did_report and holdings == before:
@@ -145,7 +153,7 @@ class ExactMember:
         for uid in overdue:
             del self.pods[uid]
             del self._leaving[uid]
-            self._reported = Holdings([held for held in self._reported.pods if held.uid != uid])
+            self._reported = _without(self._reported, {uid})
             if self.node.manager.has_pod(uid):
                 self.node.remove(uid)
         doubted = len(self._doubted)
@@ -206,6 +214,10 @@ class ExactMember:
         return node
 
 
+def _without(holdings: Holdings, uids: Container[str]) -> Holdings:
+    return Holdings([held for held in holdings.pods if held.uid not in uids])
+
+
 def _kinds(held: PodHolding, without_memory: Container[str] = ()) -> set[tuple[str, str]]:
     """Return of which kinds of resources the containers of a pod hold something."""
     return {
@@ -257,7 +269,7 @@ class AmountsMember:
         self.pods[uid] = bound
         self._count()
 
-    def gone(self, uid: str, _now: float = 0.0) -> bool:
+    def gone(self, uid: str, _now: float = 0.0, *, has_ended: bool = False) -> bool:  # noqa: ARG002  # as above
         """Forget a pod that has ended; return whether that frees any.
 
         What the object counted for it stays taken until the object changes.

@@ -100,6 +100,31 @@ def test_some_nodes_are_asked_as_all_are(answers) -> None:
         assert state.view.admitting(pod, ["exact-b"], state.strategy) == [one for one in passed if one == "exact-b"]
 
 
+def test_what_was_judged_before_is_put_right_where_nodes_changed() -> None:
+    """Of many nodes only those that changed are judged once more."""
+    random, state = Random(11), ClusterState()
+    names = [f"exact-{number}" for number in range(30)]
+    for name in names:
+        state.report_seen(report(name, described=description(), holdings=empty()), 0)
+    state.report_seen(report("amounts"), 0)
+    asked = [watched(f"asked-{cpu}", cpu=cpu, gpu=cpu % 2).pod for cpu in range(1, 5)]
+    there: list[str] = []
+    for step in range(200):
+        for _ in range(random.choice([1, 1, 2, 9])):
+            if there and random.random() < 0.5:
+                state.pod_gone(there.pop(random.randrange(len(there))), 0)
+            else:
+                there.append(f"uid-{step}-{len(there)}")
+                node = random.choice([*names, "amounts"])
+                state.pod_seen(watched(there[-1][4:], node, cpu=random.randint(1, 3), gpu=random.randint(0, 1)), 0)
+        if step % 70 == 69:  # a node that comes lets all be numbered anew
+            state.report_seen(report(f"new-{step}", described=description(), holdings=empty()), 0)
+        pod = random.choice(asked)
+        found, anew = state.view.verdicts(pod, state.strategy), state.view.judge(pod, state.strategy)
+        for field in ("admitted", "reason", "affinity", "preferred", "score", "exact"):
+            assert (getattr(found, field) == getattr(anew, field)).all(), field
+
+
 def test_only_nodes_asked_for_are_answered(answers) -> None:
     assert answers.filter(watched("p"), ["exact-b"], 0).passed == ["exact-b"]
 
