@@ -14,7 +14,7 @@ from typing import IO
 
 import click
 
-from alignup.errors import AlignupError, InputError, one_line
+from alignup.errors import AlignupError, InputError, sentence_of, system_reason
 
 BAD_INPUT = 2
 INTERRUPTED = 130
@@ -36,6 +36,7 @@ def status_of(work: Callable[[], int], failed: int = BAD_INPUT) -> int:
     try:
         return work()
     except click.ClickException as error:
+        error.message = sentence_of(error.message)  # type: ignore[misc]  # it may have a word of 128 KiB
         with suppress(OSError):
             error.show()
         return error.exit_code if error.exit_code > BAD_INPUT else failed
@@ -51,15 +52,20 @@ def status_of(work: Callable[[], int], failed: int = BAD_INPUT) -> int:
         # also a compiled module that cannot be opened
         complain(missing_extra(error.name or "") or str(error))
     except OSError as error:
+        place = error.filename
+        try:
+            sys.stdout.flush()
+        except OSError:  # what could not be written is still there
+            place = "standard output"
         forget_output()
-        complain(os.strerror(error.errno or 0).lower())
+        complain(f"{system_reason(error)} at {place}" if place else system_reason(error))
     return failed
 
 
 def complain(sentence: str) -> None:
     """Say on standard error what is wrong, in one line; if that cannot be written, the exit status says enough."""
     with suppress(OSError):
-        click.echo(f"alignup: {one_line(sentence)}", err=True)
+        click.echo(f"alignup: {sentence_of(sentence)}", err=True)
 
 
 def forget_output(stream: IO[str] | None = None) -> None:

@@ -162,7 +162,7 @@ def test_closed_output_is_said(closed: str) -> None:
     """As of any program that cannot write."""
     done = run_in_shell(closed, "machine", "--machine", "dgx-h100")
 
-    assert (done.returncode, done.stderr) == (2, b"alignup: bad file descriptor\n")
+    assert (done.returncode, done.stderr) == (2, b"alignup: bad file descriptor at standard output\n")
 
 
 def test_closed_input_is_said() -> None:
@@ -272,7 +272,7 @@ def test_a_pipe_that_nobody_reads_is_no_refusal(monkeypatch, columns: str) -> No
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
 def test_a_full_disk_is_one_line() -> None:
     with Path("/dev/full").open("wb") as full, start("machine", "-m", "gb200", stdout=full) as running:
-        assert running.stderr.read() == b"alignup: no space left on device\n"
+        assert running.stderr.read() == b"alignup: no space left on device at standard output\n"
         assert running.wait(60) == 2
 
 
