@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from alignup.errors import AlignupError, InputError, sentence_of, system_reason
 
 BAD_INPUT = 2
 INTERRUPTED = 130
+_OF_WRITING = {errno.EBADF, errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO}
 # A shell's status for a program that SIGPIPE ended, as 130 is for SIGINT.
 CLOSED_PIPE = 141
 
@@ -52,12 +54,9 @@ def status_of(work: Callable[[], int], failed: int = BAD_INPUT) -> int:
         # also a compiled module that cannot be opened
         complain(missing_extra(error.name or "") or str(error))
     except OSError as error:
-        place = error.filename
-        try:
-            sys.stdout.flush()
-        except OSError:  # what could not be written is still there
-            place = "standard output"
         forget_output()
+        # what a command opens has a name, and what it writes elsewhere has a sentence
+        place = error.filename or ("standard output" if error.errno in _OF_WRITING else "")
         complain(f"{system_reason(error)} at {place}" if place else system_reason(error))
     return failed
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     from alignup.host.leases.agent_messages import KnownLease  # startup counts
     from alignup.host.leases.record import LeaseRecord, Waiter  # startup counts
+
+# Seconds: the first that RFC 3339 cannot write.
+_YEAR_10000: Final = 253_402_300_800
 
 
 @options.subcommand("ps")
@@ -37,7 +40,7 @@ def ps(*, state: Path | None = options.state, as_json: bool = options.json("leas
     """
     from alignup.host.leases.source import open_source  # startup counts
 
-    if state is not None and not state.parent.is_dir():
+    if state is not None and not state.parent.exists():
         complain(f"there is no folder {str(state.parent)!r}, and so no file of leases in it")
     found = open_source(state, complain).overview()
     if as_json:
@@ -115,8 +118,8 @@ def age(since: int, now: float) -> str:
 
 
 def _time_text(since: int) -> str:
-    """Return a time as RFC 3339 writes it; empty: not known."""
-    return datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if since else ""
+    """Return a time as RFC 3339 writes it; empty: not known, or of no year that it can write."""
+    return datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if 0 < since < _YEAR_10000 else ""
 
 
 @options.subcommand("release", "0 freed; 1 a lease does not exist, or its process runs")

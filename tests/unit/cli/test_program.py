@@ -268,6 +268,16 @@ def test_a_pipe_that_nobody_reads_is_no_refusal(monkeypatch, columns: str) -> No
         assert running.wait(60) == 141
 
 
+def test_an_interrupt_while_the_program_is_imported_is_no_traceback(monkeypatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("builtins.__import__", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130
+
+
 @installed
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
 def test_a_full_disk_is_one_line() -> None:
