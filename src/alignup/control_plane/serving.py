@@ -16,7 +16,6 @@ import os
 import re
 import resource
 import signal
-import socket
 import ssl
 import time
 from binascii import a2b_base64
@@ -40,9 +39,8 @@ _HIGHEST_PORT = 65535
 # At once, and with few descriptors as many as a quarter of these; the one that has been idle for the longest makes room
 # for another.
 MOST_CONNECTIONS: Final = 512
-# Connections that are accepted in one turn of the loop, before any has made room for them.
-_AT_ONCE: Final = 16
-_BACKLOG: Final = 128
+# Connections that wait, which are accepted in one turn of the loop: before any has made room for them.
+_BACKLOG: Final = 64
 _HANDSHAKE_SECONDS: Final = 10.0
 # Seconds for requests that are being answered when the process ends.
 _LAST_ANSWERS: Final = 5.0
@@ -329,12 +327,9 @@ async def serve(
     try:
         listening.append(
             await asyncio.get_running_loop().create_server(
-                connections, where[0], where[1], ssl=tls, ssl_handshake_timeout=seconds, backlog=_AT_ONCE
+                connections, where[0], where[1], ssl=tls, ssl_handshake_timeout=seconds, backlog=_BACKLOG
             )
         )
-        for one in listening[0].sockets:
-            with socket.socket(fileno=os.dup(one.fileno())) as same:
-                same.listen(_BACKLOG)
     except (OSError, UnicodeError) as error:
         await runner.cleanup()
         why = error.strerror if isinstance(error, OSError) else "no host can have the name"

@@ -396,9 +396,7 @@ class CpuProvider(CpuHolders):
     def account(self, pod: Pod, container: Container | None) -> Mapping[str, Callable[[], str]]:
         """Return how many CPUs are asked for, and how many are free on which NUMA nodes; see `HintProvider`."""
         request = pod.exclusive_cpus if container is None else container.exclusive_cpus
-        if not request:
-            return {}
-        return {RESOURCE: partial(self._asked_and_free, request, self._free())}
+        return {RESOURCE: partial(self._asked_and_free, request, self._free())} if request else {}
 
     def _asked_and_free(self, request: int, free: int) -> str:
         """Return how many CPUs are asked for, and how many are free on which NUMA node, in words."""
