@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 
 _SHOWN_IDS = 4
+_SHOWN_LETTERS = 80
 _SHOWN_NODES = 16
 _NO_HINT = ", which then finds no hint: restricted and single-numa-node refuse every pod that asks for it"
 # The NUMA node id that a plugin reports if it has not determined one; no machine has a node of this id.
@@ -110,8 +111,8 @@ def decode_preferred_sets(
             raise InputError.at(place, "a list of lists of device ids", wanted)
         for ids in wanted:
             if not all(isinstance(identity, str) and identity in known for identity in ids):
-                shown = some_of(sorted(known), _SHOWN_IDS)
-                raise InputError.at(place, f"device ids of {resource!r} ({shown})", ids)
+                shown = [identity[:_SHOWN_LETTERS] for identity in sorted(known)]
+                raise InputError.at(place, f"device ids of {resource!r} ({some_of(shown, _SHOWN_IDS)})", ids)
         found[resource] = tuple(tuple(ids) for ids in wanted)
     return found
 

@@ -129,7 +129,7 @@ class Service:
         except AlignupError as error:
             return messages.Failed(str(error))
         except OSError as error:  # such as too many open files
-            _LOG.error("a request of user %s failed: %s", caller.uid, error)  # a sentence is enough
+            _LOG.error("a request of user %s failed: %s", caller.uid, error)
             return messages.Failed(f"the agent failed: {system_reason(error)}")
         except Exception:  # noqa: BLE001  # one request's failure is not to be the others'
             _LOG.exception("a request of user %s failed", caller.uid)

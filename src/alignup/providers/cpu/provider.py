@@ -127,9 +127,7 @@ class CpuProvider(CpuHolders):
     def cpus(self, pod_uid: str, container_name: str) -> CPUSet | None:
         """Return the CPUs that the container has for itself; None if it shares some, or is not known."""
         held = self.held.get(pod_uid)
-        if held is None or container_name not in held:
-            return None
-        return CPUSet.from_int(held[container_name])
+        return CPUSet.from_int(held[container_name]) if held is not None and container_name in held else None
 
     def pod_cpus(self, pod_uid: str) -> CPUSet | None:
         """Return the CPUs that a pod has as a whole; None if its containers have theirs one by one, or none."""
