@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Final
 
 
+_LONGEST_PLACE: Final = 250
 # Letters of a message, whatever is echoed in it: what is in the middle of a longer one is left out.
 _LONGEST: Final = 2000
 
@@ -87,7 +88,7 @@ class InputError(AlignupError, ValueError):
         short = reprlib.Repr()
         short.maxlevel = 2
         short.maxstring = short.maxother = 80
-        return cls(f"expected {expected}, got {short.repr(got)} at {where}")
+        return cls(f"expected {expected}, got {short.repr(got)} at {where[:_LONGEST_PLACE]}")
 
 
 @contextmanager

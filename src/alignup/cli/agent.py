@@ -214,8 +214,6 @@ def give_back(file: LeaseFile, *, as_json: bool) -> None:
 _LOG: Final = logging.getLogger(__name__)
 # What may come with a record beside its message.
 _EXTRAS: Final = ("lease", "uid", "resource", "seconds")
-# Warnings that are not said again, as one that comes with each look at a machine.
-_REMEMBERED: Final = 64
 # Seconds of silence after which a server's error is said again.
 _SILENCE: Final = 10.0
 # With fewer, a program that serves has none left for what it is asked.
@@ -266,7 +264,8 @@ class _WithoutTraceback(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
-        if error is None or not (isinstance(error, OSError) or record.name == "aiohttp.server"):
+        is_ours = record.name != "aiohttp.server" and not (record.name == "asyncio" and isinstance(error, OSError))
+        if error is None or is_ours:
             return True
         told = f"{record.getMessage()}: {type(error).__name__}: {error}"
         record.msg, record.args, record.exc_info = sentence_of(told), (), None
@@ -291,6 +290,7 @@ def start_logging(form: str, level: str) -> Callable[[str], None]:
         raise InputError.at("ulimit -n", f"at least {_DESCRIPTORS} open files", most)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     handler = logging.StreamHandler()
+    handler.addFilter(_WithoutTraceback())
     formatter = JSONFormatter() if form == "json" else logging.Formatter("%(levelname)s %(message)s")
     handler.setFormatter(JournalFormatter(formatter) if _is_journal() else formatter)
     for name in ("alignup", "aiohttp", "asyncio"):
@@ -298,13 +298,11 @@ def start_logging(form: str, level: str) -> Callable[[str], None]:
         logger.handlers = [handler]
         logger.setLevel(level.upper() if name == "alignup" else logging.WARNING)
         logger.propagate = False
-    for name in ("aiohttp.server", "asyncio"):
-        logging.getLogger(name).filters = [_WithoutTraceback()]
 
     def tell(sentence: str) -> None:
         _LOG.warning("%s", sentence_of(sentence))
 
-    say = lru_cache(_REMEMBERED)(tell)
+    say = lru_cache(64)(tell)  # not again while it is remembered: some come with each look at a machine
     warnings.showwarning = lambda message, *_args, **_more: say(str(message))
     return tell
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
     from alignup.host.leases.agent_messages import KnownLease  # startup counts
     from alignup.host.leases.record import LeaseRecord, Waiter  # startup counts
-
-# Seconds: the first that RFC 3339 cannot write.
-_YEAR_10000: Final = 253_402_300_800
 
 
 @options.subcommand("ps")
@@ -118,8 +115,8 @@ def age(since: int, now: float) -> str:
 
 
 def _time_text(since: int) -> str:
-    """Return a time as RFC 3339 writes it; empty: not known, or of no year that it can write."""
-    return datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if 0 < since < _YEAR_10000 else ""
+    """Return a time as RFC 3339 writes it; empty: not known, or of a year that a clock was wrong about."""
+    return datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if 0 < since < 1 << 37 else ""
 
 
 @options.subcommand("release", "0 freed; 1 a lease does not exist, or its process runs")

@@ -101,6 +101,23 @@ def test_objects_of_claims_without_a_node_are_said_to_have_none(alignup, write) 
     assert ended.complains("expected the name of a node, or ResourceSlices of one node only; these are of no node")
 
 
+@pytest.mark.parametrize("seconds", ["nan", "inf", "1e308"])
+@pytest.mark.parametrize(
+    "words", [("node", "show", "--watch"), ("node", "publish", "--name", "n", "--interval"), ("fleet", "--duration")]
+)
+def test_a_time_that_no_clock_can_wait_is_refused(alignup, words, seconds: str) -> None:
+    ended = alignup(*words, seconds)
+    assert ended.status == 2
+    assert f"Invalid value for '{words[-1]}'" in ended.err
+
+
+def test_numbers_and_names_that_the_system_cannot_take_are_refused(alignup) -> None:
+    ended = alignup("run", "--json-fd", str(1 << 31), "true")
+    assert ended.status == 125
+    assert "2147483648 is not in the range" in ended.err
+    assert alignup("ps", "--state", "/" * 5000).complains("expected the name of a file, got '/' at --state")
+
+
 def test_a_deep_file_of_leases_is_damaged(alignup, write) -> None:
     """As any other damaged one; a look changes nothing."""
     text = b'{"version":1,"checksum":"00000000","table":' + DEEP

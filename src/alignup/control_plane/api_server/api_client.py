@@ -498,10 +498,9 @@ def _check_file(path: Path) -> None:
         OSError: there is none.
     """
     found = path.stat()
-    mode = found.st_mode
     # a pipe that a shell has made has no name, and has a writer
-    is_open_pipe = stat.S_ISFIFO(mode) and not path.resolve().exists()
-    if not stat.S_ISREG(mode) and not is_open_pipe:
+    is_open_pipe = stat.S_ISFIFO(found.st_mode) and not path.resolve().exists()
+    if not stat.S_ISREG(found.st_mode) and not is_open_pipe:
         raise InputError("not a regular file")
     if found.st_size > _LARGEST_FILE:
         raise InputError(f"more than {_LARGEST_FILE} bytes")

@@ -167,11 +167,11 @@ async def publish_node(
                             return
             except AlignupError as error:
                 there = None, None  # nobody knows
+                if once:
+                    raise
                 if str(error) != told:
                     api.complain(str(error))
                 told = str(error)
-                if once:
-                    raise
                 await (backoff.pause() if isinstance(error, api_client.ApiError) else asyncio.sleep(0))
             await asyncio.sleep(interval)
 
