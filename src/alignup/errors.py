@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 
 _LONGEST_PLACE: Final = 250
+# Letters of a message, whatever is echoed in it: what is in the middle of a longer one is left out.
+_LONGEST: Final = 2000
 
 
 def one_line(text: str) -> str:
@@ -32,8 +34,14 @@ def one_line(text: str) -> str:
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
+def sentence_of(text: str) -> str:
+    """Return a text as a message has it: one line, without its middle if it is long."""
+    line = one_line(text)
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]}...{line[-_LONGEST // 2 :]}"
+
+
 class AlignupError(Exception):
-    """The base of all errors of this package. A message is one line: what cannot be printed is escaped in it.
+    """The base of all errors of this package. A message is one line, of which nobody can make a page.
 
     >>> try:
     ...     read_machine("epyc")
@@ -43,7 +51,7 @@ class AlignupError(Exception):
     """
 
     def __init__(self, *arguments: object) -> None:
-        super().__init__(*(one_line(one) if isinstance(one, str) else one for one in arguments))
+        super().__init__(*(sentence_of(one) if isinstance(one, str) else one for one in arguments))
 
 
 class AlignupWarning(UserWarning):
@@ -63,7 +71,7 @@ def warn(sentence: str) -> None:
     level, frame = 1, sys._getframe()  # noqa: SLF001  # as `warnings` itself; `skip_file_prefixes` is of Python 3.12
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == __package__:
         level, frame = level + 1, frame.f_back
-    warnings.warn(one_line(sentence), AlignupWarning, stacklevel=level)
+    warnings.warn(sentence_of(sentence), AlignupWarning, stacklevel=level)
 
 
 class InputError(AlignupError, ValueError):
@@ -80,9 +88,7 @@ class InputError(AlignupError, ValueError):
         short = reprlib.Repr()
         short.maxlevel = 2
         short.maxstring = short.maxother = 80
-        if len(where) > _LONGEST_PLACE or not where.isprintable():  # it may contain a user's key
-            where = ascii(where[:_LONGEST_PLACE])[1:-1]
-        return cls(f"expected {expected}, got {short.repr(got)} at {where}")
+        return cls(f"expected {expected}, got {short.repr(got)} at {where[:_LONGEST_PLACE]}")
 
 
 @contextmanager
@@ -168,7 +174,7 @@ class AllocationError(AlignupError, RuntimeError):
         self, detail: str, reason: str = "UnexpectedAdmissionError", *, resources: tuple[str, ...] = ()
     ) -> None:
         super().__init__(detail)
-        self.detail = one_line(detail)
+        self.detail = sentence_of(detail)
         self.reason = reason
         self.resources = resources
 

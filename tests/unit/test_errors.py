@@ -7,13 +7,41 @@ import pickle
 import pytest
 
 from alignup import Node, read_machine
-from alignup.errors import AllocationError, ConfigError, InputError, PodExistsError, UnknownPodError, one_line
+from alignup.errors import (
+    AlignupWarning,
+    AllocationError,
+    ConfigError,
+    InputError,
+    PodExistsError,
+    UnknownPodError,
+    one_line,
+    warn,
+)
 
 HOSTILE = "a\nb\r\x1b[31m\u2028\udcff\0"
 ESCAPED = r"a\nb\r\x1b[31m\u2028\udcff\x00"
 
 
-@pytest.mark.parametrize("kind", [AllocationError, ConfigError, InputError, PodExistsError, UnknownPodError])
+KINDS = [AllocationError, ConfigError, InputError, PodExistsError, UnknownPodError]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_message_is_short_whatever_is_echoed_in_it(kind) -> None:
+    """What is expected stands before, and the place behind."""
+    error = kind(f"expected a name, got {'x' * 65536!r} at the place")
+    assert len(str(error)) < 2100
+    assert str(error).startswith("expected a name, got 'xxx")
+    assert str(error).endswith("xxx' at the place")
+    assert getattr(error, "detail", str(error)) == str(error)
+
+
+def test_a_warning_is_short_too() -> None:
+    with pytest.warns(AlignupWarning) as found:
+        warn("x" * 65536)
+    assert len(str(found[0].message)) < 2100
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_what_cannot_be_printed_is_escaped(kind) -> None:
     """What can is left as it is."""
     assert str(kind(HOSTILE)) == ESCAPED

@@ -67,9 +67,8 @@ class Resources(Record):
         """
         names = sorted({one.node_name for one in self.slices if one.node_name})
         if len(names) != 1:
-            some = ", ".join(names[:5])
-            wanted = "expected the name of a node, or slices of one node only"
-            raise InputError(f"{wanted}; these are of {len(names)} nodes: {some}")
+            some = ", ".join(names[:5]) or "no node"
+            raise InputError(f"expected the name of a node, or ResourceSlices of one node only; these are of {some}")
         return NodeObject(names[0], {"kubernetes.io/hostname": names[0]})
 
 

@@ -24,8 +24,10 @@ def main() -> None:
             pass
         else:
             return
-    from alignup.cli.program import run_program
-
+    try:
+        from alignup.cli.program import run_program
+    except KeyboardInterrupt:
+        sys.exit(130)
     run_program()
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import os
+import resource
 import sys
 import time
 import warnings
 from contextlib import closing
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -18,7 +20,7 @@ import msgspec
 from alignup.cli import options
 from alignup.cli.failures import complain, need_extra
 from alignup.cli.inputs import SiteSource
-from alignup.errors import InputError, one_line
+from alignup.errors import InputError, sentence_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -212,6 +214,10 @@ def give_back(file: LeaseFile, *, as_json: bool) -> None:
 _LOG: Final = logging.getLogger(__name__)
 # What may come with a record beside its message.
 _EXTRAS: Final = ("lease", "uid", "resource", "seconds")
+# Seconds of silence after which a server's error is said again.
+_SILENCE: Final = 10.0
+# With fewer, a program that serves has none left for what it is asked.
+_DESCRIPTORS: Final = 64
 # The least levels of syslog's priorities.
 _PRIORITIES: Final = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6), (0, 7))
 
@@ -248,24 +254,43 @@ class JournalFormatter(logging.Formatter):
 
 
 class _WithoutTraceback(logging.Filter):
-    """Puts what a client did wrong into one line: the HTTP server logs it with a traceback of its own code."""
+    """Puts what a client did wrong, or the system refuses, into one line, and that not many times a second.
+
+    The HTTP server and the event loop log it with a traceback of their own code, the latter whenever it cannot accept
+    a connection.
+    """
+
+    _last = "", 0.0
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
-        if error is not None:
-            told = f"{record.getMessage()}: {type(error).__name__}: {error}"
-            record.msg, record.args, record.exc_info = one_line(told), (), None
-        return True
+        is_ours = record.name != "aiohttp.server" and not (record.name == "asyncio" and isinstance(error, OSError))
+        if error is None or is_ours:
+            return True
+        told = f"{record.getMessage()}: {type(error).__name__}: {error}"
+        record.msg, record.args, record.exc_info = sentence_of(told), (), None
+        before, self._last = self._last, (told, time.monotonic())
+        return told != before[0] or self._last[1] - before[1] > _SILENCE
 
 
-def start_logging(form: str, level: str) -> None:
-    """Let the package and its HTTP server log to standard error, warnings of Python included.
+def start_logging(form: str, level: str) -> Callable[[str], None]:
+    """Let the package and its HTTP server log to standard error, warnings of Python included; return what logs one.
+
+    This is also where a program that runs on gets as many descriptors as it may have.
 
     Args:
         form: `text` or `json`.
         level: the least that is logged: `debug`, `info`, `warning` or `error`.
+
+    Raises:
+        InputError: it may have too few to serve anybody.
     """
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most < _DESCRIPTORS:
+        raise InputError.at("ulimit -n", f"at least {_DESCRIPTORS} open files", most)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     handler = logging.StreamHandler()
+    handler.addFilter(_WithoutTraceback())
     formatter = JSONFormatter() if form == "json" else logging.Formatter("%(levelname)s %(message)s")
     handler.setFormatter(JournalFormatter(formatter) if _is_journal() else formatter)
     for name in ("alignup", "aiohttp", "asyncio"):
@@ -273,14 +298,13 @@ def start_logging(form: str, level: str) -> None:
         logger.handlers = [handler]
         logger.setLevel(level.upper() if name == "alignup" else logging.WARNING)
         logger.propagate = False
-    logging.getLogger("aiohttp.server").filters = [_WithoutTraceback()]
-    warnings.showwarning = lambda message, *_args, **_more: _LOG.warning("%s", one_line(str(message)))
 
+    def tell(sentence: str) -> None:
+        _LOG.warning("%s", sentence_of(sentence))
 
-def logged(form: str, level: str) -> Callable[[str], None]:
-    """Start to log, and return what logs a warning."""
-    start_logging(form, level)
-    return lambda sentence: _LOG.warning("%s", one_line(sentence))
+    say = lru_cache(64)(tell)  # not again while it is remembered: some come with each look at a machine
+    warnings.showwarning = lambda message, *_args, **_more: say(str(message))
+    return tell
 
 
 def _is_journal() -> bool:

@@ -38,10 +38,10 @@ _YOUNG_OBJECTS: Final = 1_000_000
 def run_in_cluster(kubeconfig: str | None, work: Callable[[Api], Awaitable[None]], logs: options.Logs) -> None:
     """Do some work with connections to an API server, and log as the options say."""
     need_extra("cluster")
-    from alignup.cli.agent import logged
+    from alignup.cli.agent import start_logging
     from alignup.control_plane.api_server.api_client import with_api
 
-    with_api(kubeconfig, work, complain=logged(logs.log_format, logs.log_level))
+    with_api(kubeconfig, work, complain=start_logging(logs.log_format, logs.log_level))
 
 
 class Serving(options.Gathered):

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable
@@ -14,10 +15,11 @@ from typing import IO
 
 import click
 
-from alignup.errors import AlignupError, InputError, one_line
+from alignup.errors import AlignupError, InputError, sentence_of, system_reason
 
 BAD_INPUT = 2
 INTERRUPTED = 130
+_OF_WRITING = {errno.EBADF, errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO}
 # A shell's status for a program that SIGPIPE ended, as 130 is for SIGINT.
 CLOSED_PIPE = 141
 
@@ -36,6 +38,7 @@ def status_of(work: Callable[[], int], failed: int = BAD_INPUT) -> int:
     try:
         return work()
     except click.ClickException as error:
+        error.message = sentence_of(error.message)  # type: ignore[misc]  # it may have a word of 128 KiB
         with suppress(OSError):
             error.show()
         return error.exit_code if error.exit_code > BAD_INPUT else failed
@@ -52,14 +55,16 @@ def status_of(work: Callable[[], int], failed: int = BAD_INPUT) -> int:
         complain(missing_extra(error.name or "") or str(error))
     except OSError as error:
         forget_output()
-        complain(os.strerror(error.errno or 0).lower())
+        # what a command opens has a name, and what it writes elsewhere has a sentence
+        place = error.filename or ("standard output" if error.errno in _OF_WRITING else "")
+        complain(f"{system_reason(error)} at {place}" if place else system_reason(error))
     return failed
 
 
 def complain(sentence: str) -> None:
     """Say on standard error what is wrong, in one line; if that cannot be written, the exit status says enough."""
     with suppress(OSError):
-        click.echo(f"alignup: {one_line(sentence)}", err=True)
+        click.echo(f"alignup: {sentence_of(sentence)}", err=True)
 
 
 def forget_output(stream: IO[str] | None = None) -> None:

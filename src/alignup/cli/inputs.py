@@ -197,7 +197,7 @@ class SiteSource(options.Gathered):
         )  # fmt: skip
         return load_site(
             self.machine, resources=resources, selectors=self.selectors, pair=self.pair, cpu_options=cpu_options,
-            devices=read_mapping(self.inventory) if self.inventory else None,
+            devices=read_mapping(self.inventory) if self.inventory else None, where=self.inventory or "devices",
             claims=read_resources(self.resources) if self.resources else None,
             layout=self.layout or "", idle_siblings=self.idle_siblings, as_kubelet=self.as_kubelet,
             memory_rule=MemoryRule.parse(self.memory_from, self.memory_kind), isolated=self.isolated,

@@ -157,7 +157,7 @@ def show(
     as_json: bool = options.json(),
     watch: float | None = options.value(
         "Read the node again every SECONDS and show it when something has changed, until interrupted.",
-        type=click.FloatRange(0.1, 86400),
+        type=options.Seconds(0.1, 86400),
         metavar="SECONDS",
     ),
     pictures: Pictures = options.all_of(Pictures),

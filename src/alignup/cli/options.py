@@ -59,7 +59,19 @@ HELP_NAMES: Final = ("-h", "--help")
 # In the context of a command that shows its whole help.
 _WHOLE: Final = "alignup.help"
 
+# Seconds: 31 years; clocks of the system cannot wait as long as numbers can say.
+_LONGEST: Final = 1e9
+
 # ---- how a subcommand is declared, and its help
+
+
+class Seconds(click.FloatRange):
+    """A range without what is no number, or too long for clocks."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number that a word says."""
+        found: float = super().convert(value, param, ctx)
+        return found if found < _LONGEST else self.fail(f"{value!r} is no time to wait.", param, ctx)
 
 
 class HelpWithSections(click.Command):
@@ -190,7 +202,7 @@ def path(text: str, **how: Any) -> Any:
 
 def seconds(text: str, *, least: float = 0, **how: Any) -> Any:
     """Declare an option of a time."""
-    return value(text, type=click.FloatRange(min=least), metavar="SECONDS", **how)
+    return value(text, type=Seconds(least), metavar="SECONDS", **how)
 
 
 def word(text: str, values: Iterable[str], *names: str, **how: Any) -> Any:

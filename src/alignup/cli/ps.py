@@ -37,7 +37,7 @@ def ps(*, state: Path | None = options.state, as_json: bool = options.json("leas
     """
     from alignup.host.leases.source import open_source  # startup counts
 
-    if state is not None and not state.parent.is_dir():
+    if state is not None and not state.parent.exists():
         complain(f"there is no folder {str(state.parent)!r}, and so no file of leases in it")
     found = open_source(state, complain).overview()
     if as_json:
@@ -115,8 +115,8 @@ def age(since: int, now: float) -> str:
 
 
 def _time_text(since: int) -> str:
-    """Return a time as RFC 3339 writes it; empty: not known."""
-    return datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if since else ""
+    """Return a time as RFC 3339 writes it; empty: not known, or of a year that a clock was wrong about."""
+    return datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if 0 < since < 1 << 37 else ""
 
 
 @options.subcommand("release", "0 freed; 1 a lease does not exist, or its process runs")

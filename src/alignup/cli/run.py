@@ -89,7 +89,7 @@ def command(
         "Leave the mounts and device files that device plugins ask for to the command, such as a container engine."
     ),
     json_fd: int | None = options.number(
-        "Write the lease to file descriptor N as one line of JSON, like `alignup ps --json`.", 0
+        "Write the lease to file descriptor N as one line of JSON, like `alignup ps --json`.", 0, 0x7FFFFFFF
     ),
     words: tuple[str, ...] = options.argument("-- COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED),
 ) -> int:

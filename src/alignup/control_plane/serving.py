@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import resource
 import signal
 import ssl
 import time
@@ -35,8 +36,11 @@ if TYPE_CHECKING:
     from aiohttp.typedefs import Handler
 
 _HIGHEST_PORT = 65535
-# At once; the one that has been idle for the longest makes room for another.
+# At once, and with few descriptors as many as a quarter of these; the one that has been idle for the longest makes room
+# for another.
 MOST_CONNECTIONS: Final = 512
+# Connections that wait, which are accepted in one turn of the loop: before any has made room for them.
+_BACKLOG: Final = 64
 _HANDSHAKE_SECONDS: Final = 10.0
 # Seconds for requests that are being answered when the process ends.
 _LAST_ANSWERS: Final = 5.0
@@ -274,6 +278,7 @@ class _Connections:
 
     def __init__(self, app: web.Application) -> None:
         self.server: web.Server | None = None
+        self._most = min(MOST_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
         # Of each connection, whether a request is being answered, and since when this is so.
         self._since: dict[web.RequestHandler, tuple[bool, float]] = {}
         app.middlewares.append(self._note)
@@ -284,7 +289,7 @@ class _Connections:
         transports = {one: one.transport for one in self.server.connections if one.transport is not None}
         now = False, time.monotonic()
         self._since = {one: self._since.get(one, now) for one, known in transports.items() if not known.is_closing()}
-        for one in sorted(self._since, key=self._since.__getitem__)[: max(len(self._since) - MOST_CONNECTIONS + 1, 0)]:
+        for one in sorted(self._since, key=self._since.__getitem__)[: max(len(self._since) - self._most + 1, 0)]:
             transports[one].abort()
         return self.server()
 
@@ -322,7 +327,7 @@ async def serve(
     try:
         listening.append(
             await asyncio.get_running_loop().create_server(
-                connections, where[0], where[1], ssl=tls, ssl_handshake_timeout=seconds
+                connections, where[0], where[1], ssl=tls, ssl_handshake_timeout=seconds, backlog=_BACKLOG
             )
         )
     except (OSError, UnicodeError) as error:

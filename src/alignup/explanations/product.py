@@ -139,9 +139,7 @@ def reachable(hints: Mapping[str, ResourceHints], policy: str, *, as_written: bo
         steps += total * max(1, len(masks))
         if total > MOST_HINTS or steps > MOST_PAIRS:
             return None
-        pairs = _pairs(offered, total)
-        if single:
-            pairs = [one for one in pairs if _is_single(one, as_written=as_written)]
+        pairs = [one for one in _pairs(offered, total) if not single or _is_single(one, as_written=as_written)]
         masks = {_both(mask, other) for mask in masks for other, _ in pairs} - {0}
         good = {mask for mask, is_preferred in pairs if is_preferred}
         if as_written:
@@ -154,9 +152,7 @@ def reachable(hints: Mapping[str, ResourceHints], policy: str, *, as_written: bo
 
 
 def _both(mask: int | None, other: int | None) -> int | None:
-    if mask is None or other is None:
-        return other if mask is None else mask
-    return mask & other
+    return other if mask is None else mask if other is None else mask & other
 
 
 def _agreed(best: set[int | None] | None, preferred: set[int | None]) -> set[int | None]:

@@ -267,9 +267,7 @@ def mixes(mask: int, occupancy: Occupancy, *, single: bool) -> bool:
         single: the pod runs under SingleNUMANode, and keeps away from pods across NUMA nodes; else it keeps away from
             pods under SingleNUMANode where it spans several NUMA nodes itself.
     """
-    if single:
-        return bool(mask & occupancy.multi)
-    return mask.bit_count() > 1 and bool(mask & occupancy.single)
+    return bool(mask & occupancy.multi) if single else mask.bit_count() > 1 and bool(mask & occupancy.single)
 
 
 def exclusivity_sentence(holders: Mapping[str, str]) -> str:
@@ -298,5 +296,4 @@ def document_score(numa_nodes: int, requested: float, allocatable: float) -> flo
         requested: what pods on these nodes ask for of a resource, the new one included.
         allocatable: how much of it these nodes have; without any, the term is 0.
     """
-    utilisation = requested / allocatable if allocatable else 0.0
-    return 100 - 10 * numa_nodes + 10 * utilisation
+    return 100 - 10 * numa_nodes + 10 * (requested / allocatable if allocatable else 0.0)

@@ -107,9 +107,7 @@ class SchedulerProfile:
         if exclusivity.wanted != effective.REQUIRED:
             return False
         held = exclusivity.occupancy
-        if mask.bit_count() == 1:
-            return bool(mask & held.multi)
-        return bool(mask & held.single & ~held.multi)
+        return bool(mask & (held.multi if mask.bit_count() == 1 else held.single & ~held.multi))
 
     def score(self, mask: int, used: Utilisations, exclusivity: Exclusivity) -> float:  # noqa: ARG002
         """Return the weight of a set of NUMA nodes: the mean percentage that stays free, rounded down."""

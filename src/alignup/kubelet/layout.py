@@ -245,8 +245,7 @@ class ArchiveFiles:
 def _most_bytes(path: str) -> int | None:
     """Return how many bytes a file of an archive may have; None: it is no file of a node."""
     is_nodes = path in FILES or path.rpartition("/")[0] == CONFIG_FOLDER or path in CONFIGS_ELSEWHERE
-    is_nodes = is_nodes or _is_wanted(path)
-    return _MOST_BYTES if is_nodes else kernel_file_size(path)
+    return _MOST_BYTES if is_nodes or _is_wanted(path) else kernel_file_size(path)
 
 
 # The files of a node, by their paths in the layout.

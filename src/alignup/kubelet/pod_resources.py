@@ -256,8 +256,7 @@ def ask_kubelet(socket: Path, seconds: float = _SECONDS) -> tuple[dict[str, Any]
         try:
             told: dict[str, Any] = MessageToDict(question(wire.Nothing(), seconds), preserving_proto_field_name=True)
         except grpc.RpcError as error:
-            why = f"{error.code().name.lower()}: {error.details()}"
-            raise InputError(f"{call} failed: {why[:200]} at {socket}") from None
+            raise InputError(f"{call} failed: {error.code().name.lower()}: {error.details()} at {socket}") from None
         return told
 
     with grpc.insecure_channel(f"unix:{socket}", options=_OPTIONS) as channel:

@@ -27,7 +27,7 @@ from alignup.kubelet.checkpoints import (
     read_state,
 )
 from alignup.kubelet.config import Configuration, read_configuration
-from alignup.kubelet.layout import ALLOCATED, CONFIG, CPU_STATE, NODE, PODS, NodeFiles, open_node
+from alignup.kubelet.layout import ALLOCATED, CONFIG, CPU_STATE, KUBELET, NODE, PODS, NodeFiles, open_node
 from alignup.kubelet.pod_resources import Allocatable, PodResources, find_answers
 from alignup.kubernetes.kubelet_config import KubeletConfig, config_from_document
 from alignup.kubernetes.manifest import resized_pod
@@ -365,7 +365,9 @@ def _check_policies(records: NodeRecords, config: KubeletConfig) -> None:
         ("memory_manager_state", state.memory, config.memory_manager_policy),
     ):
         if one is not None and one.policy != policy and (one.policy or policy != "None"):
-            raise ConfigError.at(name, f"the policy {policy} of the configuration", one.policy)
+            raise ConfigError.at(
+                records.files.place(f"{KUBELET}/{name}"), f"the policy {policy} of the configuration", one.policy
+            )
         if one is None and policy in {"static", "Static"}:
             warn(f"no {name} at {records.files.source}: assuming that no container holds any of it")
 

@@ -249,10 +249,9 @@ def _take_flags(words: list[str], name: str, found: _Found) -> None:
     flags = read_flags(words)
     if flags:
         found.flags.append((name, flags))
-    elif flags.config:
-        found.passed_over.append(f"flags that name the configuration file {flags.config}")
     else:
-        found.passed_over.append(name)
+        told = f"flags that name the configuration file {flags.config}" if flags.config else name
+        found.passed_over.append(told)
 
 
 def _read_document(document: Mapping[str, Any], name: str, found: _Found, depth: int, index: int) -> None:

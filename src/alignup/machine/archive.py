@@ -66,7 +66,7 @@ _PLAIN_TYPES: Final = (tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE)
 # encrypted or of a later version
 _DAMAGE: Final = (
     *(tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, lzma.LZMAError, zlib.error),
-    *(ValueError, RuntimeError, EOFError, struct.error),
+    *(ValueError, OverflowError, RuntimeError, EOFError, struct.error),
 )
 
 

@@ -180,9 +180,7 @@ class PciTree:
         if shared is None:
             near, far = self._devices[one].numa_node, self._devices[other].numa_node
             return NODE if self._is_one_node or (near is not None and near == far) else SYS
-        if shared == up[-1]:
-            return PHB
-        return PIX if up.index(shared) <= 1 and down.index(shared) <= 1 else PXB
+        return PHB if shared == up[-1] else PIX if up.index(shared) <= 1 and down.index(shared) <= 1 else PXB
 
     def between(self, one: Device, other: Device) -> int:
         """Return how far two devices of resources are apart; by NUMA nodes if one has no PCI address."""

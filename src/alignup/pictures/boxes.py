@@ -112,9 +112,7 @@ def _part(letter: str) -> int:
         return 105
     if letter in _NARROW:
         return 42
-    if letter in _BROAD:
-        return 102
-    return 74 if letter.isupper() else 64 if letter.isascii() else 90
+    return 102 if letter in _BROAD else 74 if letter.isupper() else 64 if letter.isascii() else 90
 
 
 def fitted(text: str, width: int, size: int) -> str:

@@ -157,9 +157,7 @@ def kind_of(refusal: Refusal) -> tuple[str, list[Offer]]:
     spread = [offer for offer in found if offers.good(offer) == frozenset()]
     if impossible := [offer for offer in spread if offer.is_impossible]:
         return "too little", impossible
-    if spread:
-        return ("one node" if refusal.policy == SINGLE else "spread"), spread
-    return "conflict", found
+    return ("one node" if refusal.policy == SINGLE else "spread", spread) if spread else ("conflict", found)
 
 
 def cause(refusal: Refusal, numa_node_ids: Sequence[int] | None, amounts: Mapping[str, Amounts] | None = None) -> str:

@@ -68,6 +68,56 @@ def test_what_never_ends(end_with, monkeypatch, way: str) -> None:
     assert ended.complains("bytes", "/dev/zero", status=STATUS.get(way, 2))
 
 
+def test_a_long_word_is_not_echoed_whole(alignup, write) -> None:
+    """Neither one of the command line, nor one of a file."""
+    name = "x" * 65536
+    ways = (("release", "--state", write("none", ""), name), ("admit", f"--{name}"), (name,))
+    for words in ways:
+        assert len(alignup(*words).err) < 2500, words[0]
+    ended = alignup("machine", "-m", write("machine.json", {name: 1}))
+    assert ended.complains("expected a mapping with 'numaNodes' or 'machine'", "machine.json")
+    assert len(ended.err) < 2100
+
+
+def test_an_inventory_that_is_none_is_named(alignup, write) -> None:
+    path = write("devices.json", {"a/b": [{"id": None}]})
+    for words in (
+        ("split", "2", "-m", "align-up-article"),
+        ("admit", "-m", "align-up-article", write("pod.json", POD)),
+    ):
+        assert alignup(*words, "--devices", path).complains("expected the id of a device", path)
+
+
+def test_a_resource_in_bytes_makes_no_devices(alignup, write) -> None:
+    """A published amount may be of anything; sixteen thousand million devices would take all memory."""
+    zones = [{"name": "node-0", "type": "Node", "resources": [{"name": "a/bytes", "capacity": "16Gi"}]}]
+    kind = {"apiVersion": "topology.node.k8s.io/v1alpha2", "kind": "NodeResourceTopology"}
+    path = write("nrt.json", {**kind, "metadata": {"name": "n"}, "topologyPolicies": ["None"], "zones": zones})
+    assert alignup("simulate", "-n", path, "--generate", "1").complains("expected at most 65536 devices", "n, a/bytes")
+
+
+def test_objects_of_claims_without_a_node_are_said_to_have_none(alignup, write) -> None:
+    ended = alignup("admit", "-m", "align-up-article", "-r", write("none.yaml", ""), write("pod.json", POD))
+    assert ended.complains("expected the name of a node, or ResourceSlices of one node only; these are of no node")
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf", "1e308"])
+@pytest.mark.parametrize(
+    "words", [("node", "show", "--watch"), ("node", "publish", "--name", "n", "--interval"), ("fleet", "--duration")]
+)
+def test_a_time_that_no_clock_can_wait_is_refused(alignup, words, seconds: str) -> None:
+    ended = alignup(*words, seconds)
+    assert ended.status == 2
+    assert f"Invalid value for '{words[-1]}'" in ended.err
+
+
+def test_numbers_and_names_that_the_system_cannot_take_are_refused(alignup) -> None:
+    ended = alignup("run", "--json-fd", str(1 << 31), "true")
+    assert ended.status == 125
+    assert "2147483648 is not in the range" in ended.err
+    assert alignup("ps", "--state", "/" * 5000).complains("expected the name of a file, got '/' at --state")
+
+
 def test_a_deep_file_of_leases_is_damaged(alignup, write) -> None:
     """As any other damaged one; a look changes nothing."""
     text = b'{"version":1,"checksum":"00000000","table":' + DEEP

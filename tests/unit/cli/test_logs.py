@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import resource
 import subprocess
 import sys
 import warnings
@@ -12,6 +13,7 @@ import warnings
 import pytest
 
 from alignup.cli.agent import JournalFormatter, JSONFormatter, start_logging
+from alignup.errors import InputError
 
 
 def test_a_record_is_one_object():
@@ -32,7 +34,12 @@ def test_warnings_and_tracebacks_are_logged_too(capsys, monkeypatch):
     before = [(logging.getLogger(name), logging.getLogger(name).__dict__.copy()) for name in names]
     try:
         start_logging("json", "info")
-        warnings.showwarning(UserWarning("odd"), UserWarning, "file", 1)
+        for _ in range(3):  # which comes with each look at something
+            warnings.showwarning(UserWarning("odd"), UserWarning, "file", 1)
+        for _ in range(100):  # in a second
+            logging.getLogger("asyncio").error(
+                "socket.accept() out of system resource\n<socket>", exc_info=OSError(24, "Too many open files")
+            )
         try:
             _ = 1 / 0
         except ZeroDivisionError:
@@ -40,9 +47,20 @@ def test_warnings_and_tracebacks_are_logged_too(capsys, monkeypatch):
     finally:
         for logger, state in before:
             logger.__dict__.update(state)
-    first, second = map(json.loads, capsys.readouterr().err.splitlines())
+    first, second, third = map(json.loads, capsys.readouterr().err.splitlines())
     assert first["message"] == "odd"
-    assert "ZeroDivisionError" in second["traceback"]
+    assert second["message"].startswith(
+        r"socket.accept() out of system resource\n<socket>: OSError: [Errno 24] Too many"
+    )
+    assert "traceback" not in second
+    assert "ZeroDivisionError" in third["traceback"]
+
+
+def test_a_program_that_may_open_few_files_does_not_start(monkeypatch):
+    """It would have none left for what it is asked."""
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (20, 63))
+    with pytest.raises(InputError, match="expected at least 64 open files, got 63 at ulimit -n"):
+        start_logging("json", "info")
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,7 @@ def test_closed_output_is_said(closed: str) -> None:
     """As of any program that cannot write."""
     done = run_in_shell(closed, "machine", "--machine", "dgx-h100")
 
-    assert (done.returncode, done.stderr) == (2, b"alignup: bad file descriptor\n")
+    assert (done.returncode, done.stderr) == (2, b"alignup: bad file descriptor at standard output\n")
 
 
 def test_closed_input_is_said() -> None:
@@ -268,11 +268,21 @@ def test_a_pipe_that_nobody_reads_is_no_refusal(monkeypatch, columns: str) -> No
         assert running.wait(60) == 141
 
 
+def test_an_interrupt_while_the_program_is_imported_is_no_traceback(monkeypatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("builtins.__import__", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130
+
+
 @installed
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
 def test_a_full_disk_is_one_line() -> None:
     with Path("/dev/full").open("wb") as full, start("machine", "-m", "gb200", stdout=full) as running:
-        assert running.stderr.read() == b"alignup: no space left on device\n"
+        assert running.stderr.read() == b"alignup: no space left on device at standard output\n"
         assert running.wait(60) == 2
 
 

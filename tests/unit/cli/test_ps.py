@@ -47,6 +47,16 @@ def test_a_table_for_people(state):
         assert cell in done.output
 
 
+@pytest.mark.parametrize("moment", [-1, -(10**12), 253_402_300_800, 10**14, 1 << 62])
+def test_a_clock_that_was_wrong_costs_nothing_but_the_time(tmp_path, moment):
+    path = tmp_path / "leases.json"
+    leasing.put(LeaseFile(path, pytest.fail), leasing.record("mine", taken_at=moment))
+    for words in ([], ["--json"]):
+        done = CliRunner().invoke(command, [*words, "--state", str(path)])
+        assert (done.exit_code, done.exception) == (0, None)
+    assert json.loads(done.output)["takenAt"] is None
+
+
 def test_lines_for_programs(state):
     """One JSON object a lease, and nothing else."""
     done = CliRunner().invoke(command, ["--json"], env={"ALIGNUP_STATE": str(state)})

@@ -270,7 +270,7 @@ def test_a_state_of_another_policy_or_machine_is_refused(written):
     with pytest.raises(InputError, match="the machine's NUMA nodes"):
         read_kubelet_node(root)
     (state / "cpu_manager_state").write_text(signed({"policyName": "none", "defaultCpuSet": ""}, "cpu"))
-    with pytest.raises(ConfigError, match="the policy static of the configuration, got 'none'"):
+    with pytest.raises(ConfigError, match=f"of the configuration, got 'none' at {state}/cpu_manager_state"):
         read_kubelet_node(root)
 
 

@@ -98,6 +98,14 @@ def test_extended_headers_that_take_long_are_refused(tmp_path, kind, headers):
         read(path)
 
 
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE])
+def test_an_extended_header_with_a_length_beyond_64_bits_is_damage(tmp_path, kind):
+    path = tmp_path / "x.tar"
+    path.write_bytes(extended(kind, b"%d path=a\n" % (10**19)) + bytes(1024))
+    with pytest.raises(InputError, match="damaged or no archive"):
+        read(path)
+
+
 def test_a_path_of_some_hundred_letters_is_read(tmp_path):
     name = "/".join(["a", *["folder"] * 100, "b"])
     for form in (tarfile.PAX_FORMAT, tarfile.GNU_FORMAT):

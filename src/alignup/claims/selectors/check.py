@@ -210,9 +210,7 @@ class Checked(_Unifier):
         return Type(kind_of(node.value))
 
     def _name(self, node: Node) -> Type:
-        if node.value in self._scope:
-            return self._scope[node.value]
-        return self._type_named(node, node.value)
+        return self._scope[node.value] if node.value in self._scope else self._type_named(node, node.value)
 
     def _type_named(self, node: Node, name: str) -> Type:
         if name not in environment()["named"]:

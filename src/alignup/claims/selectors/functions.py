@@ -223,9 +223,7 @@ def index_of(text: str, part: str, start: int = 0) -> int:
     """Return the first place of a part, from a place on; -1: there is none."""
     if start < 0:
         raise EvaluationError(f"index out of range: {start}")
-    if not part:
-        return min(start, len(text))
-    return text.find(part, start)
+    return text.find(part, start) if part else min(start, len(text))
 
 
 def last_index_of(text: str, part: str, start: int | None = None) -> int:

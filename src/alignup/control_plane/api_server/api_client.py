@@ -32,6 +32,7 @@ from yarl import URL
 
 from alignup.errors import AlignupError, InputError
 from alignup.records import Record
+from alignup.text.documents import read_documents
 from alignup.text.typed import decode
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ _TOO_MANY: Final = 429
 _FAILING: Final = 500
 _PATIENCE: Final = 30.0
 _MOST_CONNECTIONS: Final = 96
+# Bytes of a kubeconfig, or of a token.
+_LARGEST_FILE: Final = 1 << 20
 # Bytes: a page of 500 objects of half a MiB each.
 _LARGEST_ANSWER: Final = 256 << 20
 _SHOWN_LETTERS: Final = 300
@@ -483,20 +486,24 @@ def _check_files(kubeconfig: str) -> None:
         raise InputError("no such file")
     for path in there:
         _check_file(path)
+        if path.is_file():  # the library takes minutes to see what is no kubeconfig
+            read_documents(path.read_bytes(), str(path))
 
 
 def _check_file(path: Path) -> None:
-    """Check that a file can be read to its end.
+    """Check that a file can be read to its end, and soon.
 
     Raises:
-        InputError: it is no file.
+        InputError: it is no file, or a large one.
         OSError: there is none.
     """
-    mode = path.stat().st_mode
+    found = path.stat()
     # a pipe that a shell has made has no name, and has a writer
-    is_open_pipe = stat.S_ISFIFO(mode) and not path.resolve().exists()
-    if not stat.S_ISREG(mode) and not is_open_pipe:
+    is_open_pipe = stat.S_ISFIFO(found.st_mode) and not path.resolve().exists()
+    if not stat.S_ISREG(found.st_mode) and not is_open_pipe:
         raise InputError("not a regular file")
+    if found.st_size > _LARGEST_FILE:
+        raise InputError(f"more than {_LARGEST_FILE} bytes")
 
 
 def _check_server(server: object) -> None:

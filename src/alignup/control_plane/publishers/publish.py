@@ -18,9 +18,10 @@ from alignup.control_plane.api_server.objects import PodObject, decode_pod
 from alignup.control_plane.api_server.watch import Backoff, Calls, Follower
 from alignup.control_plane.scheduler.ask import WHY_REJECTED, why_refused
 from alignup.errors import AlignupError, InputError
+from alignup.kubelet.layout import open_node
 from alignup.kubelet.node_resource_topology.report import HOLDINGS, NODE, annotations_of, decode_report
 from alignup.kubelet.node_resource_topology.write import kubelet_topology_object
-from alignup.kubelet.read import read_kubelet
+from alignup.kubelet.read import machine_of, make_node, read_records
 from alignup.kubernetes.pod_documents import is_rejected
 from alignup.kubernetes.wire import CONFIGURATION_FIELDS
 from alignup.machine.device_inventory import inventory_to_dict
@@ -42,17 +43,21 @@ def read_running(root: str = "/", config: str | None = None) -> KubeletNode:
     Raises:
         InputError: a file is damaged, or what pods hold is not known in full, as while the kubelet starts again.
     """
-    found = read_kubelet(root, config=config)
-    node, records, state = found.node, found.records, found.records.state
-    for name, is_there in (
-        ("configuration of the kubelet", records.configuration.source),
-        ("PodResources answers", records.listed is not None and records.allocatable is not None),
-        ("cpu_manager_state", state.cpu or not node.cpu),
-        ("memory_manager_state", state.memory or not node.memory),
-        ("kubelet_internal_checkpoint", state.devices or not node.inventory),
-    ):
+    files = open_node(root)
+    records = read_records(files, {"config": config})
+
+    def need(name: str, is_there: object) -> None:
         if not is_there:
-            raise InputError(f"no {name} at {records.files.source}: what pods hold is not known, and not published")
+            raise InputError(f"no {name} at {files.source}: what pods hold is not known, and not published")
+
+    # before all else, which would only be guessed without these
+    need("configuration of the kubelet", records.configuration.source)
+    need("PodResources answers", records.listed is not None and records.allocatable is not None)
+    found = make_node(records, machine_of(files))
+    node, state = found.node, records.state
+    need("cpu_manager_state", state.cpu or not node.cpu)
+    need("memory_manager_state", state.memory or not node.memory)
+    need("kubelet_internal_checkpoint", state.devices or not node.inventory)
     return found
 
 
@@ -77,6 +82,13 @@ def published_object(name: str, found: KubeletNode) -> dict[str, Any]:
     made = kubelet_topology_object(name, found)
     made["metadata"]["annotations"] = annotations_of(msgspec.json.encode(described(found)).decode(), found.node)
     return made
+
+
+def _look(name: str, read: Callable[[], KubeletNode]) -> tuple[bytes, _Annotations]:
+    """Return the object of a node as it is now, and its two annotations."""
+    made = published_object(name, read())
+    annotations = made["metadata"]["annotations"]
+    return msgspec.json.encode(made), (annotations[NODE], annotations[HOLDINGS])
 
 
 def _annotations(data: bytes | msgspec.Raw) -> _Annotations:
@@ -137,29 +149,29 @@ async def publish_node(
     if writes_events and not once:
         work.append(_explain_rejections(api, name, read))
     async with _beside(work):
-        last = b""
+        last, told = b"", ""
         while True:
             try:
-                made = published_object(name, read())
-                seen = msgspec.json.encode(made)
-                if seen != last:
+                # a kubelet that hangs keeps only this waiting
+                seen, written = await asyncio.to_thread(_look, name, read)
+                told = ""
+                if seen != last or there != written:
                     await asyncio.sleep(_SETTLED)
-                if seen == last or msgspec.json.encode(published_object(name, read())) == seen:
-                    annotations = made["metadata"]["annotations"]
-                    written = annotations[NODE], annotations[HOLDINGS]
-                    if seen != last or there != written:
+                    if (await asyncio.to_thread(_look, name, read))[0] == seen:
                         there = written
                         await _write(api, name, seen, written)
                         last = seen
                         backoff.reset()
                         _LOG.info("published %s: %d bytes", name, len(seen))
-                    if once:
-                        return
+                        if once:
+                            return
             except AlignupError as error:
                 there = None, None  # nobody knows
-                api.complain(str(error))
                 if once:
                     raise
+                if str(error) != told:
+                    api.complain(str(error))
+                told = str(error)
                 await (backoff.pause() if isinstance(error, api_client.ApiError) else asyncio.sleep(0))
             await asyncio.sleep(interval)
 
@@ -200,6 +212,6 @@ async def _explain_rejections(api: api_client.Api, name: str, read: Callable[[],
         while True:
             found = await rejected.get()
             with api.complaining():
-                message = await asyncio.to_thread(why_refused, read().node, found)
+                message = await asyncio.to_thread(lambda: why_refused(read().node, found))  # noqa: B023  # awaited here
                 await api_client.write_event(api, found.metadata, WHY_REJECTED, message, "alignup-publish", once=True)
             await asyncio.sleep(api_client.EVENT_SECONDS)

@@ -27,7 +27,7 @@ from alignup.control_plane.scheduler import extender_wire as wire
 from alignup.control_plane.scheduler.extender_service import NOT_LISTED, Extender
 from alignup.control_plane.scheduler.node_state import ExactMember
 from alignup.control_plane.serving import ABOUT
-from alignup.errors import AlignupError, InputError, one_line
+from alignup.errors import AlignupError, InputError, sentence_of
 
 _Args = TypeVar("_Args")
 
@@ -46,7 +46,6 @@ _NODES_AT_ONCE: Final = 10
 _TURNS: Final = 8
 _BODY_SECONDS: Final = 10.0
 _SLOW_SECONDS: Final = 1.0
-_SHOWN_LETTERS: Final = 80
 _JSON: Final = "application/json"
 _NO_BINDING: Final = "binding is for callers with a certificate: see --client-ca and --insecure-bind"
 _BUCKETS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0)
@@ -268,9 +267,7 @@ class _Bodies:
         """
         encoding = request.headers.get("Content-Encoding", "identity")
         if encoding != "identity":  # no scheduler packs its questions, and a small packed body can be a huge one
-            raise web.HTTPUnsupportedMediaType(
-                text=f"Content-Encoding {one_line(encoding[:_SHOWN_LETTERS])} is not supported"
-            )
+            raise web.HTTPUnsupportedMediaType(text=sentence_of(f"Content-Encoding {encoding} is not supported"))
         if (request.content_length or 0) > LARGEST_QUESTION:
             raise _too_long(request.content_length or 0)
         received = BytesIO()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import logging
 import os
-import resource as limits_of
 import signal
 import socket
 import threading
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 _LOG: Final = logging.getLogger(__name__)
 # Seconds between looks at the file of leases, which somebody may remove.
 _LOOK: Final = 1.0
+# Errors that say nothing about a file, and pass: others use up descriptors or memory.
+_SHORTAGES: Final = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 # Seconds from a signal to the end, whatever is under way: then the kernel ends the process (SIGALRM).
 _LAST: Final = 20
 # Seconds after a start in which those who waited before keep their places.
@@ -134,7 +136,6 @@ class Agent:
     async def run(self) -> int:
         """Serve until it is told to end, by a signal or otherwise, or the disk fails; return the exit status."""
         loop = asyncio.get_running_loop()
-        _raise_file_limit()
         options = self._options
         ledger = Ledger(self._site, options.limits, os.geteuid(), options.version or NEWEST)
         own = self._ownership
@@ -192,6 +193,8 @@ class Agent:
             try:
                 found = await asyncio.to_thread(self._ownership.look)
             except InputError as error:
+                if getattr(error.__cause__, "errno", None) in _SHORTAGES:
+                    continue
                 self._fail(str(error))
                 return
             for lease in found:
@@ -286,10 +289,3 @@ def settle_memory() -> None:
         gc.freeze()
         gc.collect()  # what is frozen counts no longer for when the next full one is due
         gc.set_threshold(700, 10, 1)
-
-
-def _raise_file_limit() -> None:
-    """Have as many descriptors as this process may: each lease takes one."""
-    _, most = limits_of.getrlimit(limits_of.RLIMIT_NOFILE)
-    with suppress(OSError, ValueError):
-        limits_of.setrlimit(limits_of.RLIMIT_NOFILE, (most, most))

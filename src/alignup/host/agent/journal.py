@@ -24,7 +24,7 @@ from alignup.errors import InputError, system_reason
 from alignup.host.leases import record
 from alignup.host.leases.evidence import Evidence, overlap, with_evidence
 from alignup.host.processes.identity import opened
-from alignup.host.trusted_files import open_own, replace_file
+from alignup.host.trusted_files import is_at, open_own, replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -96,9 +96,9 @@ def read_entries(text: bytes, where: str) -> Reading:
         damage.append(Damage(number, line))
     last, is_torn = _unfinished(rest)
     entries += last
-    if not entries and not damage:
-        damage = [Damage(1, b"")]
     began = next((entry for entry in entries if isinstance(entry, Began)), None)
+    if began is None and not damage:
+        damage = [Damage(1, b"")]
     if began is not None and began.version > VERSION:
         raise InputError.at(f"{where}:1", f"a journal in the form of version {VERSION}", began.version)
     table = _replayed(entries, is_damaged=bool(damage))
@@ -225,8 +225,9 @@ class Journal:
             done.set()
 
     def _write(self, data: bytes, table: record.LeaseTable) -> None:
-        """Write some lines, or the whole table in a new file if the file has grown large."""
-        if self._size > max(_LARGEST, 4 * self._first_size):
+        """Write some lines, or the whole table in a new file if the file has grown large or is not as it was left."""
+        is_as_left = is_at(self._path, self._descriptor) and os.fstat(self._descriptor).st_size == self._size
+        if not is_as_left or self._size > max(_LARGEST, 4 * self._first_size):
             self._size = self._first_size = write_journal(self._path, table, self._lost)
             earlier, self._descriptor = self._descriptor, open_own(self._path, os.O_WRONLY | os.O_APPEND)
             os.close(earlier)

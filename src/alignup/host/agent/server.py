@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import resource
 import shutil
 import socket
 from collections import Counter
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from alignup.host.agent.service import Service
 
 _LOG: Final = logging.getLogger(__name__)
+# Of all users but root; with few descriptors a quarter of these. Root's own end at half.
 _MOST_CONNECTIONS: Final = 4096
 _MOST_OF_A_USER: Final = 512
 # Seconds for the rest of a message, and for a reply to be taken.
@@ -51,6 +53,7 @@ class AgentServer:
         self._server: asyncio.Server
         self._connections: set[_Connection] = set()
         self._of_user = Counter[int]()
+        self._last = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
         # Connections by user that were refused since that was logged last.
         self._refused = Counter[int]()
 
@@ -73,10 +76,11 @@ class AgentServer:
         await asyncio.gather(*(connection.end() for connection in list(self._connections)))
 
     def admit(self, connection: _Connection) -> bool:
-        """Count a connection; return False if its user may have no more. Root and the agent's own user always may."""
+        """Count a connection; return False if its user may have no more. Root and the agent's own user are last."""
         uid = connection.caller.uid
-        is_full = len(self._connections) >= _MOST_CONNECTIONS or self._of_user[uid] >= _MOST_OF_A_USER
-        if is_full and uid not in {0, os.geteuid()}:
+        is_ours = uid in {0, os.geteuid()}
+        is_full = len(self._connections) >= (self._last if is_ours else min(_MOST_CONNECTIONS, self._last // 2))
+        if is_full or (self._of_user[uid] >= _MOST_OF_A_USER and not is_ours):
             if not self._refused:
                 asyncio.get_running_loop().call_later(_LOGGED_EVERY, self._log_refused)
             self._refused[uid] += 1

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from alignup.errors import AlignupError, AllocationError, InputError
+from alignup.errors import AlignupError, AllocationError, InputError, system_reason
 from alignup.host.device_plugins.answer import DeviceAnswer, join_answers
 from alignup.host.leases import agent_messages as messages
 from alignup.host.leases.evidence import check_release
@@ -128,6 +128,9 @@ class Service:
             return messages.Refused(error.detail, error.reason)
         except AlignupError as error:
             return messages.Failed(str(error))
+        except OSError as error:  # such as too many open files
+            _LOG.error("a request of user %s failed: %s", caller.uid, error)
+            return messages.Failed(f"the agent failed: {system_reason(error)}")
         except Exception:  # noqa: BLE001  # one request's failure is not to be the others'
             _LOG.exception("a request of user %s failed", caller.uid)
             return messages.Failed(_OWN_FAILURE)

@@ -20,7 +20,7 @@ from typing import Final, NoReturn
 
 import msgspec
 
-from alignup.errors import InputError, system_reason
+from alignup.errors import InputError, sentence_of, system_reason
 from alignup.host.device_plugins.answer import Mount  # noqa: TC001  # msgspec reads annotations
 
 # The status of a command that was not started, by whatever hindered that; as of env, nohup and timeout.
@@ -330,4 +330,4 @@ def _replace(words: Sequence[str], environment: Mapping[bytes, bytes]) -> None:
 def _say(sentence: str) -> None:
     """Write a line to standard error, directly: `sys.stderr` has the parent's buffer."""
     with suppress(OSError):
-        os.write(2, f"alignup: {sentence}\n".encode(errors="replace"))
+        os.write(2, f"alignup: {sentence_of(sentence)}\n".encode(errors="replace"))

@@ -307,6 +307,8 @@ class LeaseFile:
 
     def __init__(self, path: Path | None, tell: Callable[[str], None]) -> None:
         self.path = (path or default_state()).absolute()
+        if not self.path.name:
+            raise InputError.at("--state", "the name of a file", str(path))
         self._lock = self.path.with_name(f"{self.path.name}.lock")
         # Where the leases are while an agent has them.
         self.journal = self.path.with_name(f"{self.path.name}.journal")

@@ -128,6 +128,7 @@ def load_site(
     resources: Iterable[str] = (),
     selectors: Iterable[str] = (),
     devices: object = None,
+    where: str = "devices",
     all_resources: bool = False,
     tell: Callable[[str], None] = lambda _: None,
     isolated: bool = False,
@@ -147,6 +148,7 @@ def load_site(
         resources: the resources that will be asked for.
         selectors: PCI devices of resources, as `--device-resource` takes them.
         devices: an inventory: resource -> [{"id", "numa"}], or records.
+        where: the name of the inventory in errors.
         all_resources: keep all devices that there are, GPUs that NVIDIA's driver knows included.
         tell: called with a sentence about GPUs that are left out since the driver does not answer, and about CPUs on
             which nothing is placed since they are in no NUMA node.
@@ -163,7 +165,9 @@ def load_site(
     ask: AskDriver = "never"
     if is_here and (all_resources or GPU_RESOURCE in wanted):
         ask = "if there" if all_resources else "if missing"
-    loaded = load_with_devices(source, devices=devices, selectors=selectors, nvidia=ask, near_cpus=True, tell=tell)
+    loaded = load_with_devices(
+        source, devices=devices, where=where, selectors=selectors, nvidia=ask, near_cpus=True, tell=tell
+    )
     if loaded.machine.unassigned_cores:
         lost = CPUSet(cpu for core in loaded.machine.unassigned_cores for cpu in core.cpus)
         tell(f"CPUs {lost} are in no NUMA node: nothing is placed on them")

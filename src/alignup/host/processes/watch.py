@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import select
 from contextlib import suppress
 from functools import partial
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 
     from alignup.host.processes.callers import Caller
 
-# Seconds between looks at what cannot be watched: processes that have no descriptor, as with a kernel before 5.3 or of
-# another container, and cgroups that cannot be read now.
+# Seconds between looks at what cannot be watched: processes that have no descriptor, as with a kernel before 5.3, of
+# another container or where a quarter of the descriptors is in use, and cgroups that cannot be read now.
 _LOOK: Final = 5.0
 
 
@@ -69,6 +70,7 @@ class ProcessWatch:
         self._events = select.epoll()
         self._loop.add_reader(self._events.fileno(), self._take_events)
         self._descriptors: dict[str, int] = {}
+        self._most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4
         self._watched: dict[int, Group] = {}
         # Those that cannot be watched, with what was seen of them last.
         self._looked_at: dict[str, tuple[Group, Liveness]] = {}
@@ -130,7 +132,7 @@ class ProcessWatch:
         self.forget(lease.id)
         for process in reversed(lease.processes):  # the keeper outlives the command
             with suppress(OSError):
-                if not self.is_foreign(process):
+                if not self.is_foreign(process) and len(self._descriptors) < self._most:
                     descriptor = os.pidfd_open(process.pid)
                     if self._follow(lease, descriptor, select.EPOLLIN, partial(runs_here, process)):
                         return

@@ -401,6 +401,8 @@ def distances_of(zones: list[Zone], place: str) -> tuple[tuple[int, ...], ...] |
 
 
 _MEMORY: Final = "memory"
+# Of one resource, each of which is made up.
+_MOST_DEVICES: Final = 1 << 16
 # Bytes that are added to the first zone and reserved there: no kubelet starts without a reservation.
 _PAGE: Final = 4096
 _IN_USE: Final = "in use"
@@ -424,6 +426,9 @@ def node_of(topology: Topology, version: KubeletVersion = NEWEST) -> Node:
     """
     known = topology.amounts
     machine, reserved_cpus = _machine(known)
+    for resource, (_, totals, _) in known.devices.items():
+        if sum(totals) > _MOST_DEVICES:  # it may be counted in bytes
+            raise InputError.at(f"node {topology.name}, {resource}", f"at most {_MOST_DEVICES} devices", sum(totals))
     inventory = {
         resource: tuple(
             Device(f"zone-{zone}-{number}", (zone,)) for zone, count in enumerate(totals) for number in range(count)

@@ -140,8 +140,7 @@ def node_ids(tree: KernelTree) -> list[int]:
 
 def node_cpus(tree: KernelTree, numa_id: int) -> int:
     """Return the CPUs that a node lists, offline ones too; empty for a node of memory only."""
-    folder = f"{NODE_FOLDER}/node{numa_id}"
-    return cpu_set(tree, folder, "cpumap", "cpulist") or 0
+    return cpu_set(tree, f"{NODE_FOLDER}/node{numa_id}", "cpumap", "cpulist") or 0
 
 
 def distances(tree: KernelTree, ids: Sequence[int]) -> list[tuple[int, ...]]:

@@ -200,8 +200,7 @@ def _balance(free: Sequence[int]) -> int:
     """
     count = len(free)
     mean = (2000 * sum(free) + count) // (2 * count)
-    variance = sum((1000 * cpus - mean) ** 2 for cpus in free)
-    return (isqrt(4 * variance // count) + 1) // 2
+    return (isqrt(4 * sum((1000 * cpus - mean) ** 2 for cpus in free) // count) + 1) // 2
 
 
 def _distinct_choices(pool: Sequence[int], values: Sequence[Hashable], size: int) -> Iterator[tuple[int, ...]]:

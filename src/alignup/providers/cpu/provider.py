@@ -127,9 +127,7 @@ class CpuProvider(CpuHolders):
     def cpus(self, pod_uid: str, container_name: str) -> CPUSet | None:
         """Return the CPUs that the container has for itself; None if it shares some, or is not known."""
         held = self.held.get(pod_uid)
-        if held is None or container_name not in held:
-            return None
-        return CPUSet.from_int(held[container_name])
+        return CPUSet.from_int(held[container_name]) if held is not None and container_name in held else None
 
     def pod_cpus(self, pod_uid: str) -> CPUSet | None:
         """Return the CPUs that a pod has as a whole; None if its containers have theirs one by one, or none."""
@@ -396,9 +394,7 @@ class CpuProvider(CpuHolders):
     def account(self, pod: Pod, container: Container | None) -> Mapping[str, Callable[[], str]]:
         """Return how many CPUs are asked for, and how many are free on which NUMA nodes; see `HintProvider`."""
         request = pod.exclusive_cpus if container is None else container.exclusive_cpus
-        if not request:
-            return {}
-        return {RESOURCE: partial(self._asked_and_free, request, self._free())}
+        return {RESOURCE: partial(self._asked_and_free, request, self._free())} if request else {}
 
     def _asked_and_free(self, request: int, free: int) -> str:
         """Return how many CPUs are asked for, and how many are free on which NUMA node, in words."""

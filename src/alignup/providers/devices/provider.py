@@ -327,9 +327,7 @@ def _hints(pool: DevicePool, held: int, reusable: int, request: int) -> HintList
         return ledger.hints(request, reusable)
     if not ledger.inventory.is_aligned:
         return None
-    if held.bit_count() != request:
-        return HintList.empty()
-    return ledger.hints(request, 0, held)
+    return ledger.hints(request, 0, held) if held.bit_count() == request else HintList.empty()
 
 
 def _check_held(pool: DevicePool, held: int, request: int) -> None:

@@ -85,6 +85,25 @@ def test_what_is_no_document_is_said(tmp_path, text) -> None:
     refusal(path)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"x" * (2 << 20), "more than 1048576 bytes"),
+        (b'{"a":' * 50_000, "nested more than 200 deep"),
+        (b"a: 1\na: 2\n", "the key 'a' a second time at line 2"),
+        (
+            b"- &a [1]\n" + b"".join(b"- &%c [*%c,*%c]\n" % (n + 1, n, n) for n in b"abcdefghijklmnopqrstuvwxy"),
+            "aliases",
+        ),
+    ],
+    ids=["large", "deep", "twice", "aliases"],
+)
+def test_what_the_library_would_read_for_minutes_is_refused_at_once(tmp_path, text, said) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_bytes(text)
+    assert said in refusal(path)
+
+
 def test_a_missing_file_is_said_to_be_missing(tmp_path) -> None:
     assert refusal(tmp_path / "no") == "no such file"
     assert refusal(f"{tmp_path / 'no'}:{tmp_path / 'neither'}") == "no such file"

@@ -558,9 +558,15 @@ def test_unfinished_questions_end_and_leave_room_for_others(monkeypatch) -> None
     asyncio.run(scenario())
 
 
-def test_so_many_connections_are_open_at_once_and_the_one_that_is_idle_for_the_longest_makes_room(monkeypatch) -> None:
+@pytest.mark.parametrize("of", ["a number", "descriptors"])
+def test_so_many_connections_are_open_at_once_and_the_one_that_is_idle_for_the_longest_makes_room(
+    monkeypatch, of
+) -> None:
     """One that asks now and then stays, whenever it was opened; one below the bound, and one above."""
-    monkeypatch.setattr(serving, "MOST_CONNECTIONS", 6)
+    if of == "a number":
+        monkeypatch.setattr(serving, "MOST_CONNECTIONS", 6)
+    else:
+        monkeypatch.setattr(serving.resource, "getrlimit", lambda _: (24, 24))
 
     async def scenario() -> None:
         async with extender("a") as asked:

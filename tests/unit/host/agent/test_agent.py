@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import grp
 import math
@@ -19,7 +20,7 @@ import pytest
 
 import leasing
 from agents import LONG, client, eventually, running_agent
-from alignup.errors import AlignupError, AllocationError, InputError
+from alignup.errors import AlignupError, AllocationError, InputError, system_errors
 from alignup.host.agent.journal import read_entries, write_journal
 from alignup.host.agent.ownership import Ownership
 from alignup.host.leases.agent_messages import Ask, Failed, Grant, List, decode_reply, frame
@@ -603,6 +604,23 @@ def test_an_agent_ends_whose_lock_somebody_removes(folder, monkeypatch, caplog):
         ended.append(agent._status)
     assert ended == [1]
     assert "the lock file was removed" in caplog.text
+
+
+def test_an_agent_goes_on_while_others_use_up_descriptors(folder, monkeypatch):
+    """That its file cannot be read now says nothing about who has the leases."""
+    monkeypatch.setattr("alignup.host.agent.agent._LOOK", 0.002)
+    looks = []
+
+    def look(ownership):
+        looks.append(ownership)
+        with system_errors("cannot read the file of leases", "/leases.json"):
+            raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(Ownership, "look", look)
+    with running_agent(folder) as agent:
+        eventually(lambda: len(looks) > 3)
+        assert not agent.end.is_set()
+        assert client(folder).acquire(asked(cpus=1))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")

@@ -115,7 +115,9 @@ def test_other_files_are_no_journals(path):
 
 
 @pytest.mark.parametrize(
-    "found", [b"", b"\n", b"\0" * 500, bytes(range(256)) * 20], ids=["empty", "a line's end", "zeros", "garbage"]
+    "found",
+    [b"", b"\n", b"\0" * 500, bytes(range(256)) * 20, line_of(Freed("x"))],
+    ids=["empty", "a line's end", "zeros", "garbage", "only the end"],
 )
 def test_a_journal_without_its_table_is_damaged(path, found):
     """Its first line comes with the file, so that this is no torn end, and is not read as no leases."""
@@ -124,6 +126,26 @@ def test_a_journal_without_its_table_is_damaged(path, found):
     assert not reading.table.leases
     assert reading.damage or reading.is_torn
     assert read_journal(path)[1]
+
+
+@pytest.mark.parametrize("harm", [lambda path: os.truncate(path, 0), os.unlink, lambda path: path.rename(f"{path}-2")])
+def test_a_journal_that_somebody_changes_is_made_anew_with_all_leases(path, harm):
+    """At the next write: one that begins in its middle would have lost what stood before."""
+    one, two = leasing.record("one"), leasing.record("two")
+
+    async def work():
+        leases = (one,)
+        journal = Journal(path, lambda: LeaseTable(MACHINE, leases), pytest.fail)
+        journal.append(Given(one))
+        await journal.written()
+        harm(path)
+        leases = (one, two)
+        journal.append(Given(two))
+        await journal.written()
+        await journal.close()
+
+    asyncio.run(work())
+    assert read_journal(path) == (LeaseTable(MACHINE, (one, two)), "")
 
 
 @pytest.mark.parametrize("durable", [True, False])

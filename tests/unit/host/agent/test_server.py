@@ -304,6 +304,24 @@ def test_connections_have_a_largest_number(path, monkeypatch, caplog, most, of_a
     assert f"connections were refused, since there are too many: 1 of user {uid}" in caplog.text
 
 
+def test_few_descriptors_are_not_all_for_connections(path, monkeypatch):
+    """A quarter of them; root and the agent's own user have as many more, and no more."""
+    monkeypatch.setattr(module.resource, "getrlimit", lambda _: (8, 8))
+    users = [1000, 1000, 1000, os.geteuid(), os.geteuid(), 0]
+    monkeypatch.setattr(module.Caller, "__init__", lambda self, _: setattr(self, "uid", users.pop(0)))
+
+    async def work():
+        async with serving(path, Service()) as server:
+            made = [await connected(path) for _ in range(6)]
+            assert await is_closed(made[2][0])
+            assert await is_closed(made[5][0])
+            assert len(server._connections) == 4
+            for _, writer in made:
+                writer.close()
+
+    asyncio.run(work())
+
+
 def test_a_flood_is_one_line_a_second(path, monkeypatch, caplog):
     """And root and the agent's own user are let in beside it."""
     monkeypatch.setattr(module, "_MOST_CONNECTIONS", 1)

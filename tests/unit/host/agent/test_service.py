@@ -485,6 +485,22 @@ def test_a_mistake_of_ours_is_one_requests_only(monkeypatch, caplog, wait):
     assert "ZeroDivisionError" in caplog.text
 
 
+def test_what_the_system_refuses_is_said_in_one_line(monkeypatch, caplog):
+    def refuse(*_):
+        raise OSError(24, "Too many open files", "/proc/self/fdinfo/11")
+
+    async def work():
+        async with agent() as one:
+            monkeypatch.setattr(Ledger, "ask", refuse)
+            replies, _ = await one.send(ask(cpus=1))
+            await until(lambda: replies)
+        assert replies[0].detail == "the agent failed: too many open files"
+
+    asyncio.run(work())
+    assert "/proc/self/fdinfo/11" in caplog.text
+    assert "Traceback" not in caplog.text
+
+
 def test_whole_cores_are_held_for_commands_that_run_on_one_cpu_of_each():
     async def work():
         async with agent(replace(leasing.site(), idle_siblings=True)) as one:

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from alignup.errors import AllocationError
+from alignup.errors import AllocationError, one_line
 from alignup.host.leases import child_process as module
 from alignup.host.leases.child_process import Start, WaitingCommand
 
@@ -81,11 +81,18 @@ def test_cpus_are_bound_before_the_execution():
     assert os.sched_getaffinity(0) == before
 
 
-@pytest.mark.parametrize(("word", "status"), [("no-such-command", 127), ("/etc/passwd", 126), ("a\0b", 126)])
+@pytest.mark.parametrize(
+    ("word", "status"),
+    [("no-such-command", 127), ("/etc/passwd", 126), ("a\0b", 126), ("\x1b[2J", 127), ("x" * 70_000, 126)],
+    ids=["missing", "no program", "NUL", "a terminal's", "long"],
+)
 def test_what_cannot_be_executed_ends_as_in_a_shell(word, status, capfd):
-    """With a sentence."""
+    """With a sentence that is a line."""
     assert WaitingCommand([word]).run(Start({})) == status
-    assert capfd.readouterr().err.startswith(f"alignup: {word}: ")
+    said = capfd.readouterr().err
+    assert said.startswith(f"alignup: {one_line(word)[:900]}")
+    assert said[:-1].isprintable()
+    assert len(said) < 2100
 
 
 def test_signals_are_passed_on(tmp_path):

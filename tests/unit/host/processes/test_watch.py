@@ -165,6 +165,19 @@ def test_a_cgroup_that_cannot_be_read_is_looked_at_again(monkeypatch):
     assert looks == ["/one"] * 4
 
 
+def test_few_descriptors_are_not_all_for_leases(monkeypatch):
+    """A quarter of them; other leases are looked at now and then, and end as well."""
+    monkeypatch.setattr(module, "_LOOK", 0.01)
+    monkeypatch.setattr(module.resource, "getrlimit", lambda _: (4, 4))
+    processes = [subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) for _ in range(2)]
+    leases = [lease_of(identify(one.pid), str(number)) for number, one in enumerate(processes)]
+
+    before = open_files()
+    assert ended_within(leases, processes[1].communicate) == (1, [leases[1].id])
+    assert open_files() == before - 1  # what it could be written to
+    processes[0].communicate()
+
+
 def test_one_of_another_container_is_not_known_to_have_ended(monkeypatch):
     monkeypatch.setattr(module, "_LOOK", 0.01)
     other = msgspec.structs.replace(identify(os.getpid()), pid_namespace=1)
