@@ -11,19 +11,8 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Final
 
-from alignup.koordinator.effective import (
-    NOTHING_HELD,
-    PREFERRED,
-    REQUIRED,
-    Occupancy,
-    StatusCode,
-    exclusivity_sentence,
-    holding_words,
-    joined_policy,
-    mismatch_sentence,
-    mixes,
-    pod_policy,
-)
+from alignup.koordinator import effective
+from alignup.koordinator.effective import PREFERRED, REQUIRED, Occupancy
 from alignup.machine.bits import union
 from alignup.records import Record, field, replace
 from alignup.topology_manager.hints import HintList, TopologyHint
@@ -88,7 +77,7 @@ class ExclusivePolicy(Record):
 
     def mixes(self, mask: int) -> bool:
         """Return whether a pod on these NUMA nodes would share one with a pod of the other kind."""
-        return mixes(mask, self.occupancy, single=self.is_single)
+        return effective.mixes(mask, self.occupancy, single=self.is_single)
 
 
 class ExclusiveScope(Record):
@@ -134,7 +123,9 @@ class ExclusiveScope(Record):
 
     def _detail(self, mask: int) -> str:
         """Return the sentence for a pod that would have got these NUMA nodes."""
-        return exclusivity_sentence(self.holders(Occupancy(multi=mask) if self.ruled.is_single else Occupancy(mask)))
+        return effective.exclusivity_sentence(
+            self.holders(Occupancy(multi=mask) if self.ruled.is_single else Occupancy(mask))
+        )
 
 
 class PodPolicies(Record, frozen=False, eq=False):
@@ -169,7 +160,7 @@ class PodPolicies(Record, frozen=False, eq=False):
         for pod in self.manager.pods:
             if pod.uid not in self.held_by:
                 self.held_by[pod.uid] = self._held(pod, self.manager.policy.name)
-        return reduce(or_, self.held_by.values(), NOTHING_HELD)
+        return reduce(or_, self.held_by.values(), effective.NOTHING_HELD)
 
     def ruling(self, pod: Pod) -> ExclusiveScope | Refusal | None:
         """Return the scope, with the policy, that a pod's annotation asks for; None: nothing, a refusal: a mismatch.
@@ -178,13 +169,15 @@ class PodPolicies(Record, frozen=False, eq=False):
             InputError: the annotation cannot be read.
             ConfigError: the machine has more NUMA nodes than the options allow.
         """
-        wanted = pod_policy(pod, self.default_exclusive)
+        wanted = effective.pod_policy(pod, self.default_exclusive)
         if wanted is None:
             return None
         own = self.manager.policy
-        policy = joined_policy(wanted.policy, own.name, none=NonePolicy.name)
+        policy = effective.joined_policy(wanted.policy, own.name, none=NonePolicy.name)
         if policy is None:
-            return Refusal(StatusCode.UNRESOLVABLE.value, mismatch_sentence(wanted.policy, own.name))
+            return Refusal(
+                effective.StatusCode.UNRESOLVABLE.value, effective.mismatch_sentence(wanted.policy, own.name)
+            )
         if policy == NonePolicy.name:
             return None
         is_own = policy == own.name
@@ -249,7 +242,9 @@ class PodPolicies(Record, frozen=False, eq=False):
         pods = {pod.uid: pod.namespaced_name for pod in self.manager.pods}
         ids = self.machine.numa_node_ids
         there = [one for one in self.held_by.items() if one[1].single & wanted.single or one[1].multi & wanted.multi]
-        return {pods.get(uid, uid): holding_words(held, ids, single=bool(wanted.single)) for uid, held in there}
+        return {
+            pods.get(uid, uid): effective.holding_words(held, ids, single=bool(wanted.single)) for uid, held in there
+        }
 
 
 def _lists(offered: Iterable[ResourceHints]) -> list[HintList | Sequence[TopologyHint]]:

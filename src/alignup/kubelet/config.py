@@ -12,16 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError, system_errors
 from alignup.kubelet.layout import CONFIG, CONFIG_FOLDER, CONFIGS_ELSEWHERE, AnyPath, NodeFiles, read_file
+from alignup.kubernetes import policy_options
 from alignup.kubernetes.config_documents import configuration_fields
-from alignup.kubernetes.policy_options import (
-    ALL_OF,
-    CPU_FAMILY,
-    DEFAULT_MAXIMUM,
-    TOPOLOGY_FAMILY,
-    effective_gates,
-    option_stages,
-    set_options,
-)
 from alignup.kubernetes.versions import release_of
 from alignup.records import Record
 
@@ -127,7 +119,7 @@ def _merged(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, An
 
 
 # Of options that are not false by default.
-_DEFAULTS: Final = {"max-allowable-numa-nodes": str(DEFAULT_MAXIMUM)}
+_DEFAULTS: Final = {"max-allowable-numa-nodes": str(policy_options.DEFAULT_MAXIMUM)}
 _GATES: Final = "featureGates"
 
 
@@ -168,13 +160,13 @@ def _values(config: KubeletConfig) -> Iterator[tuple[tuple[str, ...], str]]:
     yield ("cpuManagerPolicy",), config.cpu_manager_policy
     yield ("memoryManagerPolicy",), config.memory_manager_policy
     for field, family, options in (
-        ("topologyManagerPolicyOptions", TOPOLOGY_FAMILY, config.topology_manager_policy_options),
-        ("cpuManagerPolicyOptions", CPU_FAMILY, config.cpu_manager_policy_options),
+        ("topologyManagerPolicyOptions", policy_options.TOPOLOGY_FAMILY, config.topology_manager_policy_options),
+        ("cpuManagerPolicyOptions", policy_options.CPU_FAMILY, config.cpu_manager_policy_options),
     ):
-        given = set_options(options)
-        for name in option_stages(family, config.version):
+        given = policy_options.set_options(options)
+        for name in policy_options.option_stages(family, config.version):
             yield (field, name), given.get(name, _DEFAULTS.get(name, "false"))
-    for name, is_on in effective_gates(config.feature_gates or None, config.version).items():
+    for name, is_on in policy_options.effective_gates(config.feature_gates or None, config.version).items():
         yield (_GATES, name), str(is_on).lower()
 
 
@@ -183,7 +175,7 @@ def _origin(configuration: Configuration, path: tuple[str, ...], config: Kubelet
     paths = [path]
     if path[0] == _GATES and not _has(configuration.fields, path):
         maturity = release_of(config.version).gates[path[1]].maturity
-        paths = [(_GATES, name) for name, stage in ALL_OF.items() if stage == maturity]
+        paths = [(_GATES, name) for name, stage in policy_options.ALL_OF.items() if stage == maturity]
     if not configuration.parts and path[0] in {"cpuManagerPolicy", "memoryManagerPolicy"}:
         return "the state files"
     places = [(place, one) for one in paths for place, fields in configuration.parts if _has(fields, one)]

@@ -28,21 +28,9 @@ KOORDINATOR: Final = "scheduling.koordinator.sh/"
 
 # The keys of a scenario and of a node line; `docs/scenarios.md` says what they mean.
 KEYS: Final = (
-    "machine",
-    *EXTRA_KEYS,
-    "reading",
-    "labels",
-    "singleNUMANodeExclusive",
-    "keepRefusedBindings",
-    "wholeVerdict",
-    "kubeletVersion",
-    "nodeObject",
-    "resources",
-    "draHints",
-    "name",
-    "steps",
-    "pods",
-)
+    "machine", *EXTRA_KEYS, "reading", "labels", "singleNUMANodeExclusive", "keepRefusedBindings", "wholeVerdict",
+    "kubeletVersion", "nodeObject", "resources", "draHints", "name", "steps", "pods",
+)  # fmt: skip
 
 
 def check_keys(keys: Iterable[object], what: str) -> None:

@@ -17,21 +17,7 @@ from alignup.machine.device_inventory import Device
 from alignup.machine.machine import Machine
 from alignup.node.holdings import Holdings, holdings_of
 from alignup.node.node import Node
-from alignup.pictures.picture import (
-    Scene,
-    containers_table,
-    drawing_of,
-    fragment,
-    heading,
-    holders_table,
-    listed,
-    machine_page,
-    page,
-    paragraph,
-    scene_element,
-    scrolling,
-    table,
-)
+from alignup.pictures import picture
 from alignup.records import Record, replace
 from alignup.text.counting import counted
 from alignup.topology_manager.admission import Admission
@@ -47,7 +33,7 @@ if TYPE_CHECKING:
 MOST_SHOWN: Final = 20
 
 
-def explanation_scene(explanation: Explanation) -> Scene:
+def explanation_scene(explanation: Explanation) -> picture.Scene:
     """Return the scene of an explanation.
 
     What an admitted pod got, or containers of a refused one before the one that was refused, is drawn with heavy lines.
@@ -63,7 +49,7 @@ def explanation_scene(explanation: Explanation) -> Scene:
     remarks = {} if explanation.admitted else _remarks(explanation)
     units = {one.resource: words.amounts_in_words(one) for one in explanation.resources if one.places}
     devices, uid, machine = _devices(holdings), explanation.uid, explanation.machine
-    return Scene(title, machine, devices, holdings, uid, remarks, units, explanation.cause)
+    return picture.Scene(title, machine, devices, holdings, uid, remarks, units, explanation.cause)
 
 
 def _devices(holdings: Holdings) -> dict[str, list[Device]]:
@@ -105,40 +91,42 @@ def explanations_page(title: str, explanations: Sequence[Explanation]) -> str:
     for one in explanations[:MOST_SHOWN]:
         parts += _parts(one)
     if len(explanations) > MOST_SHOWN:
-        parts.append(paragraph(f"the first {MOST_SHOWN} of {len(explanations)} pods"))
-    return page(title, parts)
+        parts.append(picture.paragraph(f"the first {MOST_SHOWN} of {len(explanations)} pods"))
+    return picture.page(title, parts)
 
 
 def _parts(explanation: Explanation) -> Iterator[Element]:
     """Yield the elements of one explanation."""
-    yield heading(f"{explanation.pod}: {'✓ admitted' if explanation else f'✗ refused: {explanation.reason}'}")
-    yield paragraph(explanation.cause)
+    yield picture.heading(f"{explanation.pod}: {'✓ admitted' if explanation else f'✗ refused: {explanation.reason}'}")
+    yield picture.paragraph(explanation.cause)
     whose = "" if explanation.container is None else f"; container {explanation.container}"
-    yield paragraph(f"policy {explanation.policy}, scope {explanation.scope}, QoS class {explanation.qos}{whose}")
+    yield picture.paragraph(
+        f"policy {explanation.policy}, scope {explanation.scope}, QoS class {explanation.qos}{whose}"
+    )
     holdings = explanation.after or explanation.before
     signs: dict[str, Sign] = {}
     if explanation.machine is not None:
         scene = explanation_scene(explanation)
-        yield scrolling(scene_element(replace(scene, is_headed=False)))
+        yield picture.scrolling(picture.scene_element(replace(scene, is_headed=False)))
         if not explanation.admitted:
-            yield paragraph("✓: this NUMA node could supply it alone; ○: only with others; ✗: not now")
+            yield picture.paragraph("✓: this NUMA node could supply it alone; ○: only with others; ✗: not now")
         signs = scene.signs
     if explanation.suggestions:
-        yield heading("What would help", 3)
-        yield listed([one.text for one in explanation.suggestions])
+        yield picture.heading("What would help", 3)
+        yield picture.listed([one.text for one in explanation.suggestions])
     for step in explanation.relevant_steps:
         yield from _step_parts(step, explanation.named_first)
     if holdings.memory_groups:
-        yield listed([words.group_in_words(one) for one in explanation.before.memory_groups])
-    yield heading("Its containers", 3)
+        yield picture.listed([words.group_in_words(one) for one in explanation.before.memory_groups])
+    yield picture.heading("Its containers", 3)
     rows = list(words.container_rows(explanation, explanation.containers))
-    yield scrolling(table(words.container_columns(explanation), rows))
+    yield picture.scrolling(picture.table(words.container_columns(explanation), rows))
     if not explanation.admitted:
         there = tuple(one for one in holdings.containers if one.pod_uid != explanation.uid)
         holdings = replace(holdings, containers=there)
     if holdings.containers:
-        yield heading("Who holds what", 3)
-        yield scrolling(holders_table(holdings, signs))
+        yield picture.heading("Who holds what", 3)
+        yield picture.scrolling(picture.holders_table(holdings, signs))
 
 
 def _step_parts(step: Step, first: frozenset[str]) -> Iterator[Element]:
@@ -146,15 +134,15 @@ def _step_parts(step: Step, first: frozenset[str]) -> Iterator[Element]:
 
     `first` are pods that are named before others.
     """
-    yield heading("The pod as a whole" if step.container is None else f"Container {step.container}", 3)
+    yield picture.heading("The pod as a whole" if step.container is None else f"Container {step.container}", 3)
     if step.resources:
         rows = list(words.resource_rows(step.resources, first))
-        yield scrolling(table(words.RESOURCE_COLUMNS, rows, frozenset(words.RESOURCE_NUMBERS)))
+        yield picture.scrolling(picture.table(words.RESOURCE_COLUMNS, rows, frozenset(words.RESOURCE_NUMBERS)))
     else:
-        yield paragraph("requests nothing that is allocated by NUMA node")
-    yield paragraph(f"rule: {step.rule}")
+        yield picture.paragraph("requests nothing that is allocated by NUMA node")
+    yield picture.paragraph(f"rule: {step.rule}")
     if common := words.in_common(step):
-        yield paragraph(f"NUMA nodes left by the merge: {common}")
+        yield picture.paragraph(f"NUMA nodes left by the merge: {common}")
 
 
 class Drawing(Record):
@@ -167,13 +155,13 @@ class Drawing(Record):
 
     def _repr_svg_(self) -> str | None:
         """Return the picture that a notebook shows; None: it shows the page."""
-        return drawing_of(_scene(self.subject)) if isinstance(self.subject, Machine | Node) else None
+        return picture.drawing_of(_scene(self.subject)) if isinstance(self.subject, Machine | Node) else None
 
     def _repr_html_(self) -> str | None:
         """Return the page that a notebook shows; None: it shows the picture."""
         if isinstance(self.subject, Explanation):
-            return fragment(_parts(self.subject))
-        return fragment(_verdict(self.subject)) if isinstance(self.subject, Admission) else None
+            return picture.fragment(_parts(self.subject))
+        return picture.fragment(_verdict(self.subject)) if isinstance(self.subject, Admission) else None
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a picture (`.svg`), or a self-contained page (`.html`).
@@ -184,7 +172,7 @@ class Drawing(Record):
         """
         ending = os.path.splitext(path)[1].lower()  # noqa: PTH122  # of any path
         if ending == ".svg" and not isinstance(self.subject, Admission):
-            text = drawing_of(_scene(self.subject))
+            text = picture.drawing_of(_scene(self.subject))
         elif ending == ".html":
             text = _page(self.subject)
         else:
@@ -211,25 +199,29 @@ def draw(subject: Machine | Node | Admission | Explanation) -> Drawing:
     return Drawing(subject)
 
 
-def _scene(subject: Machine | Node | Explanation) -> Scene:
+def _scene(subject: Machine | Node | Explanation) -> picture.Scene:
     """Return what the picture shows."""
     if isinstance(subject, Explanation):
         return explanation_scene(subject)
     if isinstance(subject, Machine):
-        return Scene("Machine", subject)
+        return picture.Scene("Machine", subject)
     title = f"Node: policy {subject.manager.policy.name}, {counted(len(subject.pods), 'pod')}"
-    return Scene(title, subject.machine, subject.inventory, holdings_of(subject))
+    return picture.Scene(title, subject.machine, subject.inventory, holdings_of(subject))
 
 
 def _page(subject: Machine | Node | Admission | Explanation) -> str:
     """Return a whole page of HTML."""
     if isinstance(subject, Explanation):
         return explanations_page(subject.pod, [subject])
-    return page("Admission", _verdict(subject)) if isinstance(subject, Admission) else machine_page(_scene(subject))
+    return (
+        picture.page("Admission", _verdict(subject))
+        if isinstance(subject, Admission)
+        else picture.machine_page(_scene(subject))
+    )
 
 
 def _verdict(admission: Admission) -> list[Element]:
     """Return the verdict, and what each container got or why the pod was refused."""
     if not admission.admitted:
-        return [paragraph(f"✗ refused: {admission.reason}"), paragraph(admission.message)]
-    return [paragraph("✓ admitted"), containers_table(admission.to_dict()["containers"])]
+        return [picture.paragraph(f"✗ refused: {admission.reason}"), picture.paragraph(admission.message)]
+    return [picture.paragraph("✓ admitted"), picture.containers_table(admission.to_dict()["containers"])]
