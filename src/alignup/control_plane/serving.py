@@ -278,7 +278,7 @@ class _Connections:
 
     def __init__(self, app: web.Application) -> None:
         self.server: web.Server | None = None
-        self._most = min(MOST_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
+        self.most = min(MOST_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
         # Of each connection, whether a request is being answered, and since when this is so.
         self._since: dict[web.RequestHandler, tuple[bool, float]] = {}
         app.middlewares.append(self._note)
@@ -289,7 +289,7 @@ class _Connections:
         transports = {one: one.transport for one in self.server.connections if one.transport is not None}
         now = False, time.monotonic()
         self._since = {one: self._since.get(one, now) for one, known in transports.items() if not known.is_closing()}
-        for one in sorted(self._since, key=self._since.__getitem__)[: max(len(self._since) - self._most + 1, 0)]:
+        for one in sorted(self._since, key=self._since.__getitem__)[: max(len(self._since) - self.most + 1, 0)]:
             transports[one].abort()
         return self.server()
 
@@ -323,11 +323,11 @@ async def serve(
     runner = web.AppRunner(app, access_log=None, auto_decompress=False, shutdown_timeout=_LAST_ANSWERS)
     await runner.setup()
     connections.server = runner.server
-    seconds = _HANDSHAKE_SECONDS if tls else None
+    seconds, waiting = _HANDSHAKE_SECONDS if tls else None, min(_BACKLOG, connections.most)
     try:
         listening.append(
             await asyncio.get_running_loop().create_server(
-                connections, where[0], where[1], ssl=tls, ssl_handshake_timeout=seconds, backlog=_BACKLOG
+                connections, *where, ssl=tls, ssl_handshake_timeout=seconds, backlog=waiting
             )
         )
     except (OSError, UnicodeError) as error:
