@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from alignup.topology_manager.hints import TopologyHint
     from alignup.topology_manager.policy import Policy
 
+__all__ = ["Observer", "TopologyManager"]
+
 
 class Observer(Protocol):
     """Is told about every admission, for example to count them (`alignup.node.admission_metrics`).

@@ -17,6 +17,8 @@ from alignup.topology_manager.hints import BitMask, HintList, TopologyHint
 from alignup.topology_manager.refusal_account import MemoryAccount, in_words
 from alignup.topology_manager.scope import KUBELET, Refusal
 
+__all__ = ["Amounts", "Offer", "ResourceView", "blamed", "cause", "kind_of", "refusal_dict", "refusal_message"]
+
 SINGLE: Final = "single-numa-node"
 LIMIT_REACHED: Final = " (search limit reached: not every set of NUMA nodes was tried)"
 

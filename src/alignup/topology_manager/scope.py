@@ -22,6 +22,19 @@ if TYPE_CHECKING:
     from alignup.kubernetes.pod import Container, Pod
     from alignup.topology_manager.refusal_account import Account, Accounts, MemoryAccount
 
+__all__ = [
+    "KUBELET",
+    "TOPOLOGY_AFFINITY_ERROR",
+    "TOPOLOGY_AFFINITY_MESSAGE",
+    "ContainerScope",
+    "NoneScope",
+    "PodScope",
+    "Refusal",
+    "Scope",
+    "Store",
+    "make_scope",
+]
+
 TOPOLOGY_AFFINITY_ERROR = "TopologyAffinityError"
 # What the kubelet writes into the status of such a pod.
 TOPOLOGY_AFFINITY_MESSAGE: Final = "Resources cannot be allocated with Topology locality"

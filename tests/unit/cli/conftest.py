@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import sys
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +36,10 @@ class Ended:
 
 @pytest.fixture
 def alignup(monkeypatch, capfdbinary):
-    """Return a function that runs the program with words and standard input."""
+    """Return a function that runs the program with words and standard input; what it logs ends with the test."""
+    loggers = [logging.getLogger(name) for name in ("alignup", "aiohttp", "asyncio")]
+    before = [(logger, logger.handlers, logger.level, logger.propagate) for logger in loggers]
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
 
     def run(*words: object, stdin: bytes = b"") -> Ended:
         monkeypatch.setattr(sys, "argv", ["alignup", *map(str, words)])
@@ -45,7 +50,9 @@ def alignup(monkeypatch, capfdbinary):
         captured = capfdbinary.readouterr()
         return Ended(status, captured.out.decode(), captured.err.decode())
 
-    return run
+    yield run
+    for logger, logger.handlers, level, logger.propagate in before:
+        logger.setLevel(level)
 
 
 @pytest.fixture
