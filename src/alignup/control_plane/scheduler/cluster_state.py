@@ -107,11 +107,10 @@ class ClusterState:
         if not there:
             del self.by_node[pod.node]
         member = self.members.get(pod.node)
-        if member is not None:
-            if member.gone(uid, now, has_ended=has_ended):
-                self._note(member)
-            else:  # answers still hold: a scheduler asks for all that wait when a pod ends, before a report comes
-                self._doubt(member)
+        if member is not None and member.gone(uid, now, has_ended=has_ended):
+            self._note(member)
+        elif member is not None:  # answers still hold: a scheduler asks for all that wait, before a report comes
+            self._doubt(member)
 
     def assume(self, pod: WatchedPod, now: float) -> None:
         """Count a pod as bound before the API server says so."""
@@ -528,8 +527,8 @@ class View:
             if len(self._judgements) >= _MOST_JUDGED:
                 self._judgements.clear()
         elif changed:
-            numbers = self.numbers(changed)
-            self._cluster.judge(self._cluster.job(pod), pod, strategy, found, 0, len(numbers), numbers)
+            job = self._cluster.job(pod)
+            self._cluster.judge(job, pod, strategy, found, 0, len(changed), self.numbers(changed))
         self._judgements[key] = found, self.version
         return found
 
@@ -584,14 +583,13 @@ class View:
 
         Without `asks_nodes` only a profile is asked: a scheduler drops the words where some node takes the pod.
         """
-        told = [_UNASKED] * len(numbers)
+        told, names = [_UNASKED] * len(numbers), [self._cluster.names[number] for number in numbers]
         if asks_nodes:
             own = pod_policy(pod)
             policy = -1 if own is None or own.policy == "none" else TOPOLOGY_POLICIES.index(own.policy)
             self._layouts = self._layouts or layouts_of(self._cluster)
             cause = partial(self._short_cause, demand_key(pod))
             told = refusal_texts(self._cluster, self._layouts, pod, judged, numbers, policy, told=cause)
-        names = [self._cluster.names[number] for number in numbers] if self._profile else []
         refused = self.refusals(pod, names)
         return [refused.get(name, text) for name, text in zip(names, told, strict=True)] if refused else told
 

@@ -98,10 +98,8 @@ class Answers:
             )
         claims = self.state.claims.version if pod.pod.constraints.claims else ()
         state = self.state.view.version, claims, self.fails_open, list(self.state.uncertain), names
-        kept = self._kept.get(kind)
-        if kept is not None and kept[0] == state:
-            found = kept[1]
-        else:
+        before, found = self._kept.get(kind, (None, None))
+        if found is None or before != state:
             found = self._filtered(pod, names)
             keep_newest(self._kept, kind, (state, found), _MOST_KEPT)
         if not found.passed:
@@ -211,8 +209,7 @@ class Answers:
         for name, chosen in victims.items():
             member = self.state.members.get(name)
             if isinstance(member, ExactMember):
-                needed = self._victims(pod, member, chosen, budgets)
-                if needed is not None:
+                if (needed := self._victims(pod, member, chosen, budgets)) is not None:
                     found[name] = needed
             elif member is not None or self.fails_open:  # which amounts an eviction frees, and where, is unknown
                 found[name] = list(chosen), None
@@ -243,8 +240,7 @@ class Answers:
         for uid in [uid for uid, (_, since) in self.waiting.items() if since < now - _ASKED_WITHIN]:
             del self.waiting[uid]
         # copies share their requests: what lets one in lets in the others, unless annotations name other policies
-        waiting = [pod for pod, _ in self.waiting.values()]
-        kinds = {(id(one.pod.all_containers), *one.pod.annotations.items()): one for one in waiting}
+        kinds = {(id(one.pod.all_containers), *one.pod.annotations.items()): one for one, _ in self.waiting.values()}
         for pod in list(kinds.values())[:_MOST_KINDS]:
             with suppress(InputError):
                 for name in self.state.view.admitting(pod.pod, changed, self.state.strategy):

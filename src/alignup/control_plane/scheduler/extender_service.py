@@ -161,10 +161,8 @@ class Extender:
     async def run(self) -> None:
         """Follow the cluster until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._say_synced())
-            tasks.create_task(self._tick())
-            tasks.create_task(self._wake())
-            tasks.create_task(self._write_events())
+            for work in (self._say_synced, self._tick, self._wake, self._write_events):
+                tasks.create_task(work())
             if self._leader is not None:
                 tasks.create_task(self._leader.run())
                 tasks.create_task(self._follow_terms(self._leader))
@@ -290,9 +288,8 @@ class Extender:
         """Let schedulers try refused pods again when more fits on a node than before."""
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
-            if self._leader is not None and not self._leader.leads:
-                continue
-            if not (name := self.answers.woken(self.clock())):
+            leads = self._leader is None or self._leader.leads
+            if not leads or not (name := self.answers.woken(self.clock())):
                 continue
             body = {"metadata": {"annotations": {WOKEN: api_client.now(precise=True)}}}
             try:

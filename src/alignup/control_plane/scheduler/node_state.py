@@ -77,9 +77,8 @@ class ExactMember:
     @property
     def is_uncertain(self) -> bool:
         """Whether a pod's end may come before or after the admission of another, so that its place is not known."""
-        if self._doubted and not self._doubted.keys().isdisjoint(self.unsettled):
-            return True
-        return bool(self._leaving) and bool(self.pending)
+        is_doubted = self._doubted and not self._doubted.keys().isdisjoint(self.unsettled)
+        return bool(is_doubted or (self._leaving and self.pending))
 
     def bind(self, bound: WatchedPod, now: float) -> bool:
         """Count a pod that was bound to this node, or that changed since; return whether the node was asked."""
@@ -107,6 +106,10 @@ class ExactMember:
         elif uid in self.pods and self.reports:
             behind = list(self.pods)[list(self.pods).index(uid) + 1 :]
             self._doubted |= dict.fromkeys(set(behind).intersection(self.unsettled), now)
+        return self._forget(uid)
+
+    def _forget(self, uid: str) -> bool:
+        """Free what a pod holds; return whether that was anything."""
         self.pods.pop(uid, None)
         self._leaving.pop(uid, None)
         if found := self.node.manager.has_pod(uid):
@@ -125,9 +128,8 @@ class ExactMember:
             return False
         was_uncertain = self.is_uncertain
         self._ended &= {held.uid for held in holdings.pods}
-        holdings = _without(holdings, self._ended)
         mine = {held.uid: held for held in holdings_of(self.node).pods}
-        holdings = self._whole(holdings, mine)
+        holdings = self._whole(_without(holdings, self._ended), mine)
         if did_report and holdings == before:
             return False
         listed = {held.uid for held in holdings.pods}
@@ -150,12 +152,9 @@ class ExactMember:
     def expire(self, before: float) -> bool:
         """Free what pods hold that left before a moment, though no report says so; return whether there were any."""
         overdue = [uid for uid, since in self._leaving.items() if since < before]
+        self._reported = _without(self._reported, overdue)
         for uid in overdue:
-            del self.pods[uid]
-            del self._leaving[uid]
-            self._reported = _without(self._reported, {uid})
-            if self.node.manager.has_pod(uid):
-                self.node.remove(uid)
+            self._forget(uid)
         doubted = len(self._doubted)
         self._doubted = {uid: since for uid, since in self._doubted.items() if since >= before}
         return bool(overdue) or len(self._doubted) < doubted
