@@ -151,7 +151,7 @@ class ModelCluster:
 
     def _gone(self, pod: WatchedPod, now: float) -> None:
         self.bound[pod.node].remove(pod)
-        self.state.pod_gone(pod.pod.uid, now, has_ended=True)
+        self.state.pod_gone(pod.pod.uid, now)
         if pod.pod.uid in self.ended[pod.node]:
             self.ended[pod.node][pod.pod.uid] = now
 

@@ -96,8 +96,8 @@ class ClusterState:
         self.assumed.pop(uid, None)
         self._count(pod, now)
 
-    def pod_gone(self, uid: str, now: float, *, has_ended: bool = False) -> None:
-        """Take in that a pod has ended, as its kubelet says, or was deleted; an unknown one is no error."""
+    def pod_gone(self, uid: str, now: float) -> None:
+        """Take in that a pod has ended or was deleted; an unknown one is no error."""
         pod = self.pods.pop(uid, None)
         self.assumed.pop(uid, None)
         if pod is None:
@@ -107,7 +107,7 @@ class ClusterState:
         if not there:
             del self.by_node[pod.node]
         member = self.members.get(pod.node)
-        if member is not None and member.gone(uid, now, has_ended=has_ended):
+        if member is not None and member.gone(uid, now):
             self._note(member)
         elif member is not None:  # answers still hold: a scheduler asks for all that wait, before a report comes
             self._doubt(member)

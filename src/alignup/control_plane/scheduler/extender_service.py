@@ -155,7 +155,7 @@ class Extender:
         self.answers.forget(found.pod.uid)
 
     def _pod_gone(self, found: objects.WatchedPod) -> None:
-        self.state.pod_gone(found.pod.uid, self.clock(), has_ended=not found.node)
+        self.state.pod_gone(found.pod.uid, self.clock())
         self.answers.forget(found.pod.uid)
 
     async def run(self) -> None:

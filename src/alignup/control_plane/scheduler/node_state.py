@@ -44,7 +44,7 @@ class ExactMember:
         AlignupError: the report does not fit the node.
     """
 
-    __slots__ = ("_doubted", "_ended", "_leaving", "_reported", "name", "node", "pods", "reports", "template")
+    __slots__ = ("_doubted", "_leaving", "_reported", "name", "node", "pods", "reports", "template")
 
     def __init__(self, name: str, template: Node, pods: Iterable[WatchedPod], holdings: Holdings | None) -> None:
         self.name, self.template = name, template
@@ -55,8 +55,6 @@ class ExactMember:
         self._leaving: dict[str, float] = {}
         # By uid, pods that were admitted here beside one that is gone: whether there, too, is unknown.
         self._doubted: dict[str, float] = {}
-        # The uids of pods that ended, and that reports from before may list still.
-        self._ended: set[str] = set()
         self._reported = _NOBODY  # no pod was in a report before the first
         self._reported = self._whole(holdings or _NOBODY, {})
         self.node = self._rebuilt()
@@ -91,19 +89,15 @@ class ExactMember:
             self._leaving.setdefault(uid, now)
         return asks
 
-    def gone(self, uid: str, now: float, *, has_ended: bool = False) -> bool:
+    def gone(self, uid: str, now: float) -> bool:
         """Remove a pod that has ended, or was deleted, or was never bound after all; return whether that frees any.
 
-        What it held stays taken until a report leaves it out, if a report has listed it; unless its kubelet said that
-        it `has_ended`, and admits no other pod meanwhile: it frees before it says so, and admits who comes then behind.
+        What it held stays taken until a report leaves it out, if a report has listed it.
         """
         if uid in self.pods and self.reports and uid in self._listed():
-            if not has_ended or self.unsettled:
-                self._leaving.setdefault(uid, now)
-                return False
-            self._ended.add(uid)
-            self._reported = _without(self._reported, {uid})
-        elif uid in self.pods and self.reports:
+            self._leaving.setdefault(uid, now)
+            return False
+        if uid in self.pods and self.reports:
             behind = list(self.pods)[list(self.pods).index(uid) + 1 :]
             self._doubted |= dict.fromkeys(set(behind).intersection(self.unsettled), now)
         return self._forget(uid)
@@ -127,9 +121,8 @@ class ExactMember:
         if did_report and holdings == before:  # as most reports are: without a look at the node
             return False
         was_uncertain = self.is_uncertain
-        self._ended &= {held.uid for held in holdings.pods}
         mine = {held.uid: held for held in holdings_of(self.node).pods}
-        holdings = self._whole(_without(holdings, self._ended), mine)
+        holdings = self._whole(holdings, mine)
         if did_report and holdings == before:
             return False
         listed = {held.uid for held in holdings.pods}
@@ -152,7 +145,7 @@ class ExactMember:
     def expire(self, before: float) -> bool:
         """Free what pods hold that left before a moment, though no report says so; return whether there were any."""
         overdue = [uid for uid, since in self._leaving.items() if since < before]
-        self._reported = _without(self._reported, overdue)
+        self._reported = Holdings([held for held in self._reported.pods if held.uid not in overdue])
         for uid in overdue:
             self._forget(uid)
         doubted = len(self._doubted)
@@ -213,10 +206,6 @@ class ExactMember:
         return node
 
 
-def _without(holdings: Holdings, uids: Container[str]) -> Holdings:
-    return Holdings([held for held in holdings.pods if held.uid not in uids])
-
-
 def _kinds(held: PodHolding, without_memory: Container[str] = ()) -> set[tuple[str, str]]:
     """Return of which kinds of resources the containers of a pod hold something."""
     return {
@@ -268,7 +257,7 @@ class AmountsMember:
         self.pods[uid] = bound
         self._count()
 
-    def gone(self, uid: str, _now: float = 0.0, *, has_ended: bool = False) -> bool:  # noqa: ARG002  # as above
+    def gone(self, uid: str, _now: float = 0.0) -> bool:
         """Forget a pod that has ended; return whether that frees any.
 
         What the object counted for it stays taken until the object changes.

@@ -108,46 +108,6 @@ def test_the_node_is_uncertain_after_the_end_of_a_pod_that_no_report_listed_unti
     assert found.node.cpu.free_cpus == kubelet.cpu.free_cpus
 
 
-def test_what_a_pod_held_is_free_as_soon_as_its_kubelet_says_that_it_has_ended() -> None:
-    """A report from before may come behind that, and lists it still."""
-    kubelet = EMPTY.copy()
-    for name in "ab":
-        kubelet.admit(watched(name, cpu=3).pod)
-    late = holdings_of(kubelet)
-    found = member(kubelet)
-    for name in "ab":
-        found.bind(watched(name, "n", cpu=3), 0)
-    assert found.gone("uid-a", 0, has_ended=True)
-    kubelet.remove("uid-a")
-    assert found.node.cpu.free_cpus == kubelet.cpu.free_cpus
-    assert not found.report(late)
-    for where in (found.node, kubelet):
-        assert where.try_admit(watched("c", cpu=3).pod)
-    found.bind(watched("c", "n", cpu=3), 0)
-    assert not found.is_uncertain
-    found.report(late)
-    kubelet.admit(watched("c", cpu=3).pod)
-    assert found.node.cpu.free_cpus == kubelet.cpu.free_cpus
-    assert not found.report(holdings_of(kubelet))
-    assert found.node.memory.free == kubelet.memory.free
-    assert found.report(late), "a later report is believed, whatever it lists"
-
-
-def test_the_end_of_a_pod_frees_nothing_yet_while_another_one_is_not_reported() -> None:
-    """Its kubelet may have admitted the other one before or after that end."""
-    kubelet = EMPTY.copy()
-    kubelet.admit(watched("a", cpu=3).pod)
-    found = member(kubelet)
-    for name in "ab":
-        found.bind(watched(name, "n", cpu=3), 0)
-    assert not found.gone("uid-a", 0, has_ended=True)
-    assert found.is_uncertain
-    kubelet.admit(watched("b", cpu=3).pod)
-    kubelet.remove("uid-a")
-    assert found.report(holdings_of(kubelet))
-    assert found.node.cpu.free_cpus == kubelet.cpu.free_cpus
-
-
 def test_the_place_of_pods_behind_one_that_ended_is_not_doubted_for_ever() -> None:
     found = member()
     for name in "ab":
