@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 PAGES = "hugepages-1Gi"
 GPU, NIC = "example.com/gpu", "example.com/nic"
+# How the memory manager itself refuses, with a type and the amounts.
+SHORTAGE = r"set of NUMA nodes (?:that includes .*)?has enough (\S+): (.*)"
 
 
 def pod_of(uid: str, wanted: dict[str, int], names: Collection[str]) -> Pod:
@@ -106,20 +108,37 @@ def test_a_shortage_names_the_types_that_are_short(node: Node, wanted: dict[str,
     """Where the memory manager itself refuses, a type that fits is not named beside one that never could."""
     memory = {name: wanted[name] for name in ("memory", PAGES)}
     admission = node.admit(pod_of("p", memory, memory))
-    found = re.search(r"set of NUMA nodes (?:that includes .*)?has enough (\S+): (.*)", admission.message)
+    found = re.search(SHORTAGE, admission.message)
     if found is None:
         return
     one, account = found.groups()
     told = [name for name in memory if re.search(rf"(^|; ){name}: \d", account)] or [one]
 
-    alone = [name for name in memory if memory[name] and not try_only(node, memory, name)]
+    # the policy may refuse a type alone that some nodes together could supply
+    alone = [name for name in memory if memory[name] and re.search(SHORTAGE, message_for(node, memory, name))]
     assert told
     assert set(told) <= set(alone) or not alone
 
 
-def try_only(node: Node, wanted: dict[str, int], name: str) -> bool:
-    """Return whether a pod that asks for this only is admitted; the node stays as it was."""
+def message_for(node: Node, wanted: dict[str, int], name: str) -> str:
+    """Return what a pod that asks for this only is refused with, empty if it is not; the node stays as it was."""
     admission = node.admit(pod_of("probe", wanted, [name]))
     if admission:
         node.remove("probe")
-    return bool(admission)
+    return admission.message
+
+
+def test_two_types_that_different_nodes_could_supply_are_both_named() -> None:
+    """NUMA node 0, the only one with enough pages, may not be combined, and memory alone the policy refuses."""
+    machine = machine_of(3, 2)
+    for numa_node, (memory, pages) in zip(machine["numaNodes"], ((11, 2), (9, 1), (8, 0)), strict=True):
+        numa_node |= {"memory": memory * GIBI, "hugepages": {"1Gi": pages}}
+    kubelet = {
+        "topologyManagerPolicy": "single-numa-node",
+        "memoryManagerPolicy": "Static",
+        "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}],
+    }
+    node = Node.from_dict({"machine": machine, "kubelet": kubelet})
+    assert node.admit(pod_of("old", {"memory": 3}, ["memory"]))
+    message = node.admit(pod_of("p", {"memory": 9, PAGES: 2}, ["memory", PAGES])).message
+    assert re.search(rf"has enough memory: {PAGES}: 2Gi asked, .*; memory: 9Gi asked, ", message)
