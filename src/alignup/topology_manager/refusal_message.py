@@ -190,7 +190,8 @@ def cause(refusal: Refusal, numa_node_ids: Sequence[int] | None, amounts: Mappin
         told = [(f"{asked} {name}", free) for name, (asked, free) in _in_one_unit(lacking).items()]
         when = "" if all(amount.is_alone for _, amount in known) else " free"
         wishes = [f"{wish}{when} (at most {free})" for wish, free in told]
-        return f"no NUMA node has {' or '.join(wishes)}; {SINGLE} needs all of it on one"
+        wished = " or ".join(filter(None, (", ".join(wishes[:-1]), wishes[-1])))
+        return f"no NUMA node has {wished}; {SINGLE} needs one"
     parts = [_beyond_one(view, offer.resources, amounts or {}) for view, offer in zip(views, offers, strict=True)]
     return f"{'; '.join(parts)}; {SINGLE} needs one NUMA node for all"
 

@@ -47,10 +47,10 @@ def test_the_largest_amount_on_one_node_is_told() -> None:
     )
     never = "never fits this node"
     assert explain(node, wish("x", cpu="9")).cause == (
-        f"{never}: no NUMA node has 9 cpu (at most 8); single-numa-node needs all of it on one"
+        f"{never}: no NUMA node has 9 cpu (at most 8); single-numa-node needs one"
     )
     assert explain(node, wish("x", cpu="1", memory="40Gi")).cause == (
-        f"{never}: no NUMA node has 40Gi memory (at most 32Gi); single-numa-node needs all of it on one"
+        f"{never}: no NUMA node has 40Gi memory (at most 32Gi); single-numa-node needs one"
     )
 
 
@@ -59,7 +59,7 @@ def test_several_causes_are_all_told() -> None:
 
     assert explanation.cause == (
         f"never fits this node: 3 {GPU} asked, the machine has 2; besides, no NUMA node has 6 cpu "
-        "(at most 4); single-numa-node needs all of it on one"
+        "(at most 4); single-numa-node needs one"
     )
     assert explanation.blamed == (GPU, "cpu")
     assert explanation.cause_kind == "too little"
