@@ -149,7 +149,9 @@ def attribute_of(device: objects.Device, driver: str, name: str) -> objects.Attr
     """Return the value of an attribute by its full name; one of the driver's domain may be without it."""
     value = device.attributes.get(name)
     domain, slash, identifier = name.partition("/")
-    return device.attributes.get(identifier) if value is None and slash and domain == driver else value
+    if value is None and slash and domain == driver:
+        return device.attributes.get(identifier)
+    return value
 
 
 class Problem:

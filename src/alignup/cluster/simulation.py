@@ -468,7 +468,9 @@ class Simulation:
                 scores = scores.copy()
             scores[index] = -np.inf
             tried += 1
-        return _REFUSED if tried else "no_alignment" if demand.fits.any() else "no_room"
+        if tried:
+            return _REFUSED
+        return "no_alignment" if demand.fits.any() else "no_room"
 
     def _try(self, pod: Pod, index: int, demand: Demand) -> bool:
         """Let a node admit the pod."""

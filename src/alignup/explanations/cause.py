@@ -58,16 +58,15 @@ def cause_of(trial: Trial, refusal: Refusal) -> Cause:
     if trial.limits is not None:
         return Cause(one_line(_of_node(trial, trial.limits, refusal)), "node", refusal.resources)
     question = trial.questions[-1] if trial.questions else None
-    amounts: Mapping[str, Amounts] = {}
     if question is None or (refusal.detail and not question.failed):
         return Cause(one_line(refusal.detail), "pod policy")
-    if pool := _empty_pool(trial, question):
+    pool = _empty_pool(trial, question)
+    amounts = {} if pool else _amounts_in(trial, question)
+    if pool:
         found = pool
     elif question.failed:
-        amounts = _amounts_in(trial, question)
         found = _of_allocation(trial, question, refusal, amounts)
     else:
-        amounts = _amounts_in(trial, question)
         found = merge_cause(refusal, question.holdings.numa_node_ids, amounts)
         if "cpu" in found.resources:
             left = _left_behind(trial.pod, question)
@@ -163,16 +162,13 @@ def _amounts(trial: Trial, holdings: Holdings, resource: str, asked: int, *, is_
         sum(place.free for place in places if node in place.numa_nodes) for node in holdings.numa_node_ids
     )
     # a device manager allocates what is near no NUMA node, but gives no hint for it
-    counted_places = [one for one in places if one.numa_nodes or is_allocation]
-    if known is None or not counted_places:
+    told = tuple(one for one in places if one.numa_nodes or is_allocation)
+    if known is None or not told:
         return Amounts(asked, None, on_one_node)
-    free, there, reserved = (
-        sum(getattr(one, name) for one in counted_places) for name in ("free", "allocatable", "reserved")
-    )
-    return Amounts(
-        asked, free, on_one_node, None if known.unhealthy or trial.counts_use_as_reserved else there,
-        not trial.others, reserved, known.free - free,
-    )  # fmt: skip
+    seen = replace(known, places=told)
+    there = None if known.unhealthy or trial.counts_use_as_reserved else seen.allocatable
+    reserved, apart = seen.capacity - seen.allocatable, known.free - seen.free
+    return Amounts(asked, seen.free, on_one_node, there, not trial.others, reserved, apart)
 
 
 def _empty_pool(trial: Trial, question: Question) -> Cause | None:

@@ -146,15 +146,17 @@ def _more(attempts: Attempts, causes: Sequence[Cause], asked: Mapping[Key, int],
     """Return why a little more than these amounts would be refused, where the causes do not tell it."""
     key = min(amounts, key=lambda one: amounts[one] / asked[one])
     more = amounts[key] + min(_step(attempts, key[1]), asked[key])
-    trial = tried(attempts.node, read_pod(changed(attempts.manifest, {**amounts, key: more})))
-    if more >= asked[key] or trial.admission.refusal is None:
+    if more >= asked[key]:
         return ""
-    why = cause_of(trial, trial.admission.refusal)
+    trial = tried(attempts.node, read_pod(changed(attempts.manifest, {**amounts, key: more})))
+    refusal = trial.admission.refusal
+    if refusal is None:
+        return ""
+    why = cause_of(trial, refusal)
     if any(why.kind == one.kind and why.limits.items() <= one.limits.items() for one in causes):
         return ""
     which = f" {key[1]}{_in_container(attempts.pod, key[0])}" if len(amounts) > 1 else ""
-    whose = trial.admission.refusal.container or key[0]
-    subject = "" if whose == key[0] else f"container {whose!r}: "
+    subject = "" if refusal.container in {None, key[0]} else f"container {refusal.container!r}: "
     return f"{in_units(key[1], more)}{which} would be refused: {subject}{why.sentence}"
 
 

@@ -152,7 +152,9 @@ def reachable(hints: Mapping[str, ResourceHints], policy: str, *, as_written: bo
 
 
 def _both(mask: int | None, other: int | None) -> int | None:
-    return other if mask is None else mask if other is None else mask & other
+    if mask is None or other is None:
+        return other if mask is None else mask
+    return mask & other
 
 
 def _agreed(best: set[int | None] | None, preferred: set[int | None]) -> set[int | None]:

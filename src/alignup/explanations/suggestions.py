@@ -6,7 +6,7 @@ from itertools import islice, product
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.explanations.attempts import Attempts
-from alignup.explanations.cause import numa_nodes_of, places_in_words, spare_caches
+from alignup.explanations.cause import MOST_SHOWN, numa_nodes_of, places_in_words, spare_caches
 from alignup.explanations.explanation import Suggestion
 from alignup.explanations.manifests import asked_by, changed, manifest_of
 from alignup.explanations.pod_changes import node_reductions, pinned_shape, reductions, shapes, shared_container
@@ -163,7 +163,6 @@ MOST_FOUND: Final = 2
 STRICT: Final = "strict-cpu-reservation"
 COSTS: Final = {"single-numa-node": 0.0, "restricted": 0.2, "best-effort": 0.5, "none": 0.8}
 NOT_PREFERRED: Final = 0.3
-MOST_NAMED: Final = 4
 
 
 def kubelet_changes(attempts: Attempts, holdings: Holdings, blamed: Sequence[str]) -> Iterator[Option]:
@@ -243,5 +242,5 @@ def _alignment(admission: Admission, holdings: Holdings) -> tuple[float, str]:
     if all(hint is not None and hint.preferred for hint in hints):
         return 0.0, f"{placed}, fully aligned"
     worse = [name for name, got in admission.containers.items() if not (got.affinity and got.affinity.preferred)]
-    which = f"with {some_of(worse, MOST_NAMED)} " if len(admission.containers) > 1 else ""
+    which = f"with {some_of(worse, MOST_SHOWN)} " if len(admission.containers) > 1 else ""
     return NOT_PREFERRED, f"{placed}, {which}misaligned"

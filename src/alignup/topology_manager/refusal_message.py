@@ -159,7 +159,9 @@ def kind_of(refusal: Refusal) -> tuple[str, list[Offer]]:
     spread = [offer for offer in found if offers.good(offer) == frozenset()]
     if impossible := [offer for offer in spread if offer.is_impossible]:
         return "too little", impossible
-    return ("one node" if refusal.policy == SINGLE else "spread", spread) if spread else ("conflict", found)
+    if spread:
+        return ("one node" if refusal.policy == SINGLE else "spread"), spread
+    return "conflict", found
 
 
 def cause(refusal: Refusal, numa_node_ids: Sequence[int] | None, amounts: Mapping[str, Amounts] | None = None) -> str:
@@ -190,8 +192,7 @@ def cause(refusal: Refusal, numa_node_ids: Sequence[int] | None, amounts: Mappin
         told = [(f"{asked} {name}", free) for name, (asked, free) in _in_one_unit(lacking).items()]
         when = "" if all(amount.is_alone for _, amount in known) else " free"
         wishes = [f"{wish}{when} (at most {free})" for wish, free in told]
-        wished = " or ".join(filter(None, (", ".join(wishes[:-1]), wishes[-1])))
-        return f"no NUMA node has {wished}; {SINGLE} needs one"
+        return f"no NUMA node has {_either(wishes)}; {SINGLE} needs one"
     parts = [_beyond_one(view, offer.resources, amounts or {}) for view, offer in zip(views, offers, strict=True)]
     return f"{'; '.join(parts)}; {SINGLE} needs one NUMA node for all"
 
@@ -319,8 +320,13 @@ def listed(sets: Sequence[NodeSet], count: int = 0, *, is_whole: bool = True) ->
     more = max(count, len(sets)) - SHOWN
     if more > 0:
         texts.append(counted(more, "other") if is_whole else "others")
+    return f"NUMA node{'s' * (len(sets[0]) > 1)} {_either(texts)}"
+
+
+def _either(texts: Sequence[str]) -> str:
+    """Return texts as alternatives: "a", "a or b", "a, b or c"."""
     *first, last = texts
-    return f"NUMA node{'s' * (len(sets[0]) > 1)} {' or '.join(filter(None, (', '.join(first), last)))}"
+    return " or ".join(filter(None, (", ".join(first), last)))
 
 
 # The number of hints of a list that are considered; longer lists exist only beyond 12 NUMA nodes.

@@ -181,7 +181,9 @@ class MemoryRule(Record):
 def distance(machine: Machine, one: int, other: int) -> int:
     """Return the distance between two positions; where none is known, all other nodes are equally far."""
     row = machine.numa_nodes[one].distances
-    return row[other] if row else _SAME_NODE if one == other else _UNKNOWN_DISTANCE
+    if row:
+        return row[other]
+    return _SAME_NODE if one == other else _UNKNOWN_DISTANCE
 
 
 def take_near(machine: Machine, rule: MemoryRule, home: int, free: Sequence[int], size: int) -> dict[int, int]:
