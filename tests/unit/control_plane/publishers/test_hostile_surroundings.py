@@ -32,7 +32,7 @@ from kernel_trees import server
 from kubelet_files import CONFIG, guaranteed, write_node, write_root
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
     from alignup.kubelet.read import KubeletNode
 
@@ -42,6 +42,13 @@ STATE = "var/lib/kubelet"
 CPU, MEMORY = f"{STATE}/cpu_manager_state", f"{STATE}/memory_manager_state"
 DEVICES = f"{STATE}/device-plugins/kubelet_internal_checkpoint"
 LIST, ALLOCATABLE = "podresources/list.json", "podresources/allocatable.json"
+
+
+@pytest.fixture(autouse=True)
+def no_alarm() -> Iterator[None]:
+    """SIGTERM sets one, which ends a process whatever is under way."""
+    yield
+    signal.alarm(0)
 
 
 @pytest.fixture(scope="module")
@@ -224,10 +231,7 @@ def test_a_bad_server_is_asked_less_often_and_told_about_and_gets_the_node_in_th
             await task
             monkeypatch.undo()
 
-    try:
-        asyncio.run(scenario())
-    finally:
-        signal.alarm(0)
+    asyncio.run(scenario())
     assert len(asked) <= 2 * 40, f"{len(asked)} writes in 300 seconds"
     assert said
     assert all(TOPOLOGIES in one and one.isprintable() and len(one) < 700 for one in said)
@@ -384,10 +388,7 @@ def test_a_damaged_file_is_told_about_and_what_was_published_stays(fault, path, 
             await task
             monkeypatch.undo()
 
-    try:
-        asyncio.run(asyncio.wait_for(scenario(), 5))
-    finally:
-        signal.alarm(0)
+    asyncio.run(asyncio.wait_for(scenario(), 5))
     name = path.rpartition("/")[2].partition(".")[0]
     if fault in {gone, dangling}:
         name = {"list": "PodResources", "allocatable": "PodResources", "config": "configuration"}.get(name, name)
@@ -420,7 +421,6 @@ def test_a_kubelet_that_hangs_keeps_nothing_else_waiting(root) -> None:
         asyncio.run(asyncio.wait_for(scenario(), 5))
     finally:
         hangs.set()
-        signal.alarm(0)
 
 
 def closes(found: socket.socket) -> None:
