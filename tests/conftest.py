@@ -25,6 +25,9 @@ os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
 # no test speaks to a server that this machine's authorities certify, and each client would read all of them
 os.environ["SSL_CERT_FILE"] = os.environ["SSL_CERT_DIR"] = os.devnull
 
+# each process that imports numpy would start threads that look for work for some hundredths of a second
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+
 # the width of the window from which the tests are started; workers of pytest-xdist get one that nobody has
 os.environ.pop("COLUMNS", None)
 
