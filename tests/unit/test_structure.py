@@ -96,7 +96,6 @@ def modules() -> dict[str, Path]:
 MODULES = modules()
 
 
-@cache
 def parsed(name: str) -> ast.Module:
     """Return the syntax tree of a module."""
     return ast.parse(MODULES[name].read_text(encoding="utf-8"))
