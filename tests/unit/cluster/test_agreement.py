@@ -398,6 +398,46 @@ def test_nodes_that_are_alike_are_answered_as_each_by_itself(kinds, strategy):
                 node.remove(held)
 
 
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 20))])
+def test_a_state_is_one_for_every_pod_until_its_node_changes(seed):
+    """Nodes that are alike to one pod, and not to the next one, which asks for other devices."""
+    random = Random(seed)
+    machine = {
+        "numaNodes": [
+            {"id": i, "memory": GIBI, "cores": [{"cpus": [4 * i + cpu], "socket": 0} for cpu in range(4)]}
+            for i in range(2)
+        ]
+    }
+    inventory = {name: [{"id": f"{name}-{n}", "numa": [n % 2]} for n in range(4)] for name in RESOURCES[:2]}
+    kubelet = {"topologyManagerPolicy": "restricted", "cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}
+    empty = Node.from_dict({"machine": machine, "kubelet": kubelet, "devices": inventory})
+    nodes = [empty.copy() for _ in range(200)]
+    whole = Cluster.from_nodes(nodes)
+    admitted, verdicts, held = 0, 0, [[] for _ in nodes]
+    for number in range(40):
+        limits = {"cpu": str(random.choice([1, 2, 3])), "memory": "64Mi"}
+        for name in random.sample(RESOURCES[:2], random.choice([0, 1, 1, 1, 2])):
+            limits[name] = str(random.choice([1, 2, 3]))
+        containers = [{"name": "c", "image": "i", "resources": {"limits": limits}}]
+        pod = read_pod({"metadata": {"name": "p", "uid": f"p{number}"}, "spec": {"containers": containers}})
+        for _ in range(random.choice([1, 2])):
+            answer = whole.evaluate(pod, threads=random.choice([1, 2]))
+            few = [Cluster.from_nodes(nodes[start : start + FEW]).evaluate(pod) for start in range(0, len(nodes), FEW)]
+            for name in ("admitted", "reason", "affinity", "preferred", "score"):
+                assert getattr(answer, name).tolist() == [one for part in few for one in getattr(part, name)], name
+            admitted, verdicts = admitted + int(answer.admitted.sum()), verdicts + len(nodes)
+        for index in random.sample(range(len(nodes)), random.choice([0, 5, 60])):
+            if held[index] and random.random() < 0.5:
+                nodes[index].remove(held[index].pop())
+            elif nodes[index].admit(pod):
+                held[index].append(pod.uid)
+        for _ in range(random.choice([0, 5])):
+            index, other = random.sample(range(len(nodes)), 2)
+            nodes[index], held[index] = nodes[other].copy(), [*held[other]]
+            whole.update(whole.names[index], nodes[index])
+    assert verdicts // 10 < admitted < verdicts
+
+
 def test_nodes_that_all_differ_are_judged_one_by_one(kinds):
     """After some hundreds of nodes that are like no other, no more are compared."""
     scenario = next(scenario for scenario, node in kinds if node.memory is not None)

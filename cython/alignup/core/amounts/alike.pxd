@@ -1,10 +1,11 @@
 """Nodes that are alike: the same machine and the same things given away, so that a pod gets the same answer there.
 
 Most nodes of a cluster are of few shapes, and many hold the same. Of those that were judged in a run, some are
-remembered by what decides; one that is alike in every byte that a judgement may read is not judged again.
+remembered by what decides; one that is alike in every byte that a judgement may read is not judged again. Nodes that
+were alike in all get the number of one state, which they have until they change: the next run compares numbers.
 """
 
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
 from alignup.core.amounts.changes cimport second_look
@@ -18,6 +19,7 @@ cdef enum:
     FEWEST_NODES = 64       # below, nothing is remembered
     MOST_SEEN = 4096
     ENOUGH_TRIES = 512      # look-ups after which
+    MOST_STATES = 0x7FFFFFFF
     WORTH_TRIES = 16        # ... one in so many must have found a node, as each costs a tenth of a judgement
 
 
@@ -27,8 +29,14 @@ cdef struct Seen:
     Py_ssize_t node         # and 1; 0: nobody
 
 
+cdef struct Judged:
+    uint32_t state
+    int32_t node
+
+
 cdef struct Lately:
     Seen* seen              # NULL: nothing is remembered
+    Judged* judged          # [1 << bits] by state
     int bits                # the binary logarithm of how many there is room for
     int tries
     int hits
@@ -41,7 +49,68 @@ cdef inline size_t lately_bytes(Py_ssize_t nodes, int* bits) noexcept nogil:
         return 0
     while (<Py_ssize_t>1 << bits[0]) < 2 * nodes and 1 << bits[0] < MOST_SEEN:
         bits[0] += 1
-    return (<size_t>1 << bits[0]) * sizeof(Seen)
+    return (<size_t>1 << bits[0]) * (sizeof(Seen) + sizeof(Judged))
+
+
+cdef inline void place_lately(Lately* lately, char* block) noexcept nogil:
+    """Begin with nothing in a zeroed block; NULL: there is none."""
+    lately.seen = <Seen*>block
+    lately.judged = NULL if block == NULL else <Judged*>(block + (<size_t>1 << lately.bits) * sizeof(Seen))
+    lately.tries = lately.hits = 0
+
+
+# The number of a node's state, and the count of the node's changes for which it holds, are one word of 64 bits: other
+# threads may judge the same nodes.
+
+cdef extern from *:
+    """
+    #define alignup_read_word(word) __atomic_load_n(word, __ATOMIC_RELAXED)
+    #define alignup_write_word(word, value) __atomic_store_n(word, value, __ATOMIC_RELAXED)
+    #define alignup_count_up(word) __atomic_add_fetch(word, 1, __ATOMIC_RELAXED)
+    """
+    uint64_t read_word "alignup_read_word"(const uint64_t* word) noexcept nogil
+    void write_word "alignup_write_word"(uint64_t* word, uint64_t value) noexcept nogil
+    uint64_t count_up "alignup_count_up"(uint64_t* word) noexcept nogil
+
+
+cdef inline uint32_t state_at(const uint64_t* word, int64_t changes) noexcept nogil:
+    """Return the state of a node after so many changes; 0: it is not known."""
+    cdef uint64_t found = read_word(word)
+    return <uint32_t>found if <uint32_t>(found >> 32) == <uint32_t>changes else 0
+
+
+cdef inline void note_state(uint64_t* word, int64_t changes, uint32_t state) noexcept nogil:
+    write_word(word, <uint64_t><uint32_t>changes << 32 | state)
+
+
+cdef inline uint32_t new_state(uint64_t* states) noexcept nogil:
+    """Return a number that no state has had; 0: there is none left."""
+    if read_word(states) >= MOST_STATES:
+        return 0
+    return <uint32_t>count_up(states)
+
+
+cdef inline Judged* place_of_state(const Lately* lately, uint32_t state) noexcept nogil:
+    return &lately.judged[<uint32_t>(state * <uint32_t>0x9E3779B1) >> (32 - lately.bits)]
+
+
+cdef inline bint has_state(const Lately* lately, uint32_t state) noexcept nogil:
+    """Return whether a node in that state was judged."""
+    return state != 0 and place_of_state(lately, state).state == state
+
+
+cdef inline Py_ssize_t node_in_state(Lately* lately, uint32_t state) noexcept nogil:
+    """Return a node of that state that was judged; minus 1: none is known."""
+    if not has_state(lately, state):
+        return -1
+    lately.tries += 1
+    lately.hits += 1
+    return place_of_state(lately, state).node
+
+
+cdef inline void remember_state(const Lately* lately, uint32_t state, Py_ssize_t node) noexcept nogil:
+    cdef Judged* found = place_of_state(lately, state)
+    found.state, found.node = state, <int32_t>node
 
 
 cdef inline uint64_t mixed(const void* layout, const int64_t* amounts, int count) noexcept nogil:
@@ -110,6 +179,15 @@ cdef inline bint is_alike(const NodeRow* one, const NodeRow* other, const PodReq
         return False
     for index in range(pod.resources):
         if not has_same_devices(one.devices[pod.resource[index]], other.devices[pod.resource[index]]):
+            return False
+    return True
+
+
+cdef inline bint is_alike_for_all(const NodeRow* one, const NodeRow* other, int resources) noexcept nogil:
+    """Return whether nodes that are alike to a pod are so to every other pod."""
+    cdef int index
+    for index in range(resources):
+        if not has_same_devices(one.devices[index], other.devices[index]):
             return False
     return True
 

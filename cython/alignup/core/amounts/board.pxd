@@ -1,7 +1,8 @@
 """The Python classes that judge the nodes of a cluster."""
 
-from libc.stdint cimport int16_t, int64_t
+from libc.stdint cimport int16_t, int64_t, uint32_t, uint64_t
 
+from alignup.core.amounts.alike cimport Lately
 from alignup.core.amounts.changes cimport Changes
 from alignup.core.amounts.cpu_ledger cimport CpuLedger
 from alignup.core.amounts.device_allocation cimport DeviceState
@@ -43,6 +44,8 @@ cdef class Board:
     cdef Room room
     cdef int16_t* type_of
     cdef const DeviceState** states
+    cdef uint64_t* known            # [rows] see `alignup.core.amounts.alike`
+    cdef uint64_t state_count
     cdef list kept
     cdef dict type_numbers
     cdef dict resource_numbers
@@ -52,6 +55,8 @@ cdef class Board:
     cdef int number_names(self, Row row) except -1
     cdef int lay_out(self) except -1
     cdef void write_row(self, Py_ssize_t index, Row row)
+    cdef bint is_answered(self, const Lately* lately, Py_ssize_t node) noexcept nogil
+    cdef uint32_t state_of(self, Py_ssize_t node, Py_ssize_t other) noexcept nogil
     cdef Resource resource_named(self, str name, bint allocatable)
 
 

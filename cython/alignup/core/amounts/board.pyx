@@ -6,11 +6,14 @@ A `Row` is what a cluster knows of one node: its policy, and the ledgers of its 
 
 cimport cython
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
-from libc.stdint cimport int16_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int16_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
-from alignup.core.amounts.alike cimport Lately, Seen, alike_node, hash_of, lately_bytes, remember
+from alignup.core.amounts.alike cimport (
+    Lately, alike_node, has_state, hash_of, is_alike_for_all, lately_bytes, new_state, node_in_state, note_state,
+    place_lately, remember, remember_state, state_at,
+)
 from alignup.core.amounts.changes cimport Changes, first_look, second_look
 from alignup.core.amounts.cpu_ledger cimport CpuLedger
 from alignup.core.amounts.device_allocation cimport DeviceState
@@ -345,6 +348,7 @@ cdef class Board:
         self.rows = NULL
         self.type_of = NULL
         self.states = NULL
+        self.known = NULL
 
     def __init__(self, rows):
         if self.rows is not NULL:
@@ -360,6 +364,7 @@ cdef class Board:
         PyMem_Free(self.rows)
         PyMem_Free(self.type_of)
         PyMem_Free(self.states)
+        PyMem_Free(self.known)
 
     def __len__(self):
         return self.row_count
@@ -397,15 +402,18 @@ cdef class Board:
         cdef NodeRow* rows = <NodeRow*>PyMem_Calloc(max(1, count), sizeof(NodeRow))
         cdef int16_t* type_of = <int16_t*>PyMem_Calloc(max(1, count * types), sizeof(int16_t))
         cdef const DeviceState** states = <const DeviceState**>PyMem_Calloc(max(1, count * resources), sizeof(void*))
-        if rows is NULL or type_of is NULL or states is NULL:
+        cdef uint64_t* known = <uint64_t*>PyMem_Calloc(max(1, count), sizeof(uint64_t))
+        if rows is NULL or type_of is NULL or states is NULL or known is NULL:
             PyMem_Free(rows)
             PyMem_Free(type_of)
             PyMem_Free(states)
+            PyMem_Free(known)
             raise MemoryError
         PyMem_Free(self.rows)
         PyMem_Free(self.type_of)
         PyMem_Free(self.states)
-        self.rows, self.type_of, self.states = rows, type_of, states
+        PyMem_Free(self.known)
+        self.rows, self.type_of, self.states, self.known = rows, type_of, states, known
         self.row_count, self.type_room, self.resource_room = count, types, resources
         for index in range(count):
             self.write_row(index, self.kept[index])
@@ -425,10 +433,38 @@ cdef class Board:
                 type_of[<int>self.type_numbers[name]] = place
         for name, ledger in row.ledgers.items():
             states[<int>self.resource_numbers[name]] = &(<DeviceLedger>ledger).state
+        self.known[index] = 0
         at[0] = row.amounts
         at.type_of = type_of
         at.devices = states
         widen(&self.room, at, self.resource_room)
+
+    cdef bint is_answered(self, const Lately* lately, Py_ssize_t node) noexcept nogil:
+        """Return whether a node seems to be in a state that was judged in this run."""
+        cdef const int64_t* changes = self.rows[node].changes
+        if lately.seen == NULL or changes == NULL:
+            return False
+        return has_state(lately, state_at(&self.known[node], second_look(changes)))
+
+    cdef uint32_t state_of(self, Py_ssize_t node, Py_ssize_t other) noexcept nogil:
+        """Return the state of a node that is not known: that of a node like it, or a new one.
+
+        Args:
+            node: the node, which holds if it did not change meanwhile.
+            other: one that is alike to a pod; minus 1: none.
+        """
+        cdef const int64_t* changes = NULL if other < 0 else self.rows[other].changes
+        cdef int64_t before
+        cdef uint32_t state
+        if changes != NULL:
+            before = first_look(changes)
+            state = state_at(&self.known[other], before)
+            if (
+                state and is_alike_for_all(&self.rows[node], &self.rows[other], self.resource_room)
+                and second_look(changes) == before
+            ):
+                return state
+        return new_state(&self.state_count)
 
     def replace(self, Py_ssize_t index, Row row not None):
         """Put another row in a node's place. Not while the board is judging.
@@ -540,6 +576,8 @@ cdef class Board:
         cdef const int64_t* changes
         cdef int64_t before = 0
         cdef uint64_t hash = 0
+        cdef uint32_t state = 0
+        cdef bint is_known = False
         cdef size_t remembered
         cdef char* scratch
         cdef Lately lately
@@ -563,18 +601,21 @@ cdef class Board:
         scratch = <char*>calloc(1, remembered + scratch_bytes(&self.room, &job.pod))
         if scratch is NULL:
             raise MemoryError
-        lately.seen = <Seen*>scratch if remembered else NULL
-        lately.tries = lately.hits = 0
+        place_lately(&lately, scratch if remembered else NULL)
         with nogil:
             place_scratch(&trial, &self.room, &job.pod, scratch + remembered)
             for index in range(start, stop):
                 node = index if nodes is None else nodes[index]
+                if index + 2 * AHEAD < stop and lately.seen != NULL:
+                    prefetch(self.rows[index + 2 * AHEAD if nodes is None else nodes[index + 2 * AHEAD]].changes)
                 if index + AHEAD < stop:
                     later = index + AHEAD if nodes is None else nodes[index + AHEAD]
-                    prefetch_states(&self.rows[later], &job.pod)
+                    if not self.is_answered(&lately, later):
+                        prefetch_states(&self.rows[later], &job.pod)
                     later = index + 2 * AHEAD // 3 if nodes is None else nodes[index + 2 * AHEAD // 3]
-                    # nodes that are alike share layouts, which are there then
-                    prefetch_amounts(&self.rows[later], &job.pod, lately.seen == NULL)
+                    if not self.is_answered(&lately, later):
+                        # nodes that are alike share layouts, which are there then
+                        prefetch_amounts(&self.rows[later], &job.pod, lately.seen == NULL)
                     if lately.seen == NULL:
                         later = index + AHEAD // 3 if nodes is None else nodes[index + AHEAD // 3]
                         prefetch_layouts(&self.rows[later], &job.pod)
@@ -582,8 +623,14 @@ cdef class Board:
                 if changes != NULL:
                     before = first_look(changes)
                 if lately.seen != NULL:
-                    hash = hash_of(&self.rows[node], &job.pod)
-                    other = alike_node(&lately, self.rows, &self.rows[node], &job.pod, hash)
+                    state = 0 if changes == NULL else state_at(&self.known[node], before)
+                    other = node_in_state(&lately, state)
+                    is_known = other >= 0
+                    if not is_known:
+                        hash = hash_of(&self.rows[node], &job.pod)
+                        other = alike_node(&lately, self.rows, &self.rows[node], &job.pod, hash)
+                        if changes != NULL and not state:
+                            state = self.state_of(node, other)
                 if other >= 0:
                     admitted[node], reason[node], affinity[node] = admitted[other], reason[other], affinity[other]
                     preferred[node], score[node], exact[node] = preferred[other], score[other], exact[other]
@@ -595,8 +642,12 @@ cdef class Board:
                 if changes != NULL and (before & 1 or second_look(changes) != before):
                     exact[node] = CHANGING
                     changed += 1
-                elif other < 0 and lately.seen != NULL:
-                    remember(&lately, node, before, hash)
+                elif lately.seen != NULL and not is_known:
+                    if other < 0:
+                        remember(&lately, node, before, hash)
+                    if changes != NULL and state:
+                        note_state(&self.known[node], before, state)
+                        remember_state(&lately, state, node)
         free(scratch)
         if not changed:
             return []

@@ -354,6 +354,16 @@ def mend(path: Path, whole: Path) -> None:
     path.with_name("new").replace(path)
 
 
+def check_words(said: list[str], fault: Callable[[Path], None], path: Path) -> None:
+    """The last complaint names the file, or what is missing, and where."""
+    name = path.stem
+    if fault in {gone, dangling}:
+        name = {"list": "PodResources", "allocatable": "PodResources", "config": "configuration"}.get(name, name)
+    assert name in said[-1], fault
+    assert os.fspath(path).partition("/root/")[0] + "/root" in said[-1], fault
+    assert all(one.isprintable() and len(one) < 700 for one in said), fault
+
+
 @pytest.mark.filterwarnings("ignore::alignup.errors.AlignupWarning")
 @pytest.mark.parametrize("path", FAULTS, ids=lambda one: one.rpartition("/")[2])
 def test_a_damaged_file_is_told_about_and_what_was_published_stays(path, files, root, monkeypatch) -> None:
@@ -364,14 +374,6 @@ def test_a_damaged_file_is_told_about_and_what_was_published_stays(path, files, 
         nonlocal looks
         looks += 1
         return read_running(os.fspath(root))
-
-    def check_words(fault: Callable[[Path], None]) -> None:
-        name = path.rpartition("/")[2].partition(".")[0]
-        if fault in {gone, dangling}:
-            name = {"list": "PodResources", "allocatable": "PodResources", "config": "configuration"}.get(name, name)
-        assert name in said[-1], fault
-        assert os.fspath(root) in said[-1], fault
-        assert all(one.isprintable() and len(one) < 700 for one in said), fault
 
     async def scenario() -> None:
         stub = ApiStub()
@@ -399,7 +401,7 @@ def test_a_damaged_file_is_told_about_and_what_was_published_stays(path, files, 
                 assert writes() == before, fault
                 # not at each look; a fault of two steps may be seen at its first
                 assert len(said) - begun == len(set(said[begun:])) <= 2, fault
-                check_words(fault)
+                check_words(said, fault, root / path)
                 if fault is faults[-1]:
                     os.kill(os.getpid(), signal.SIGTERM)
                     await task
