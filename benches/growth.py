@@ -44,9 +44,9 @@ def admitting(node: Node, pod: Pod) -> float:
     return quickest(lambda: node.admit(pod), lambda: node.remove(pod.uid))
 
 
-def wide(numa_nodes: int, policy: str = "restricted") -> Node:
+def wide(numa_nodes: int) -> Node:
     """Return a node that may have so many NUMA nodes."""
-    found = scenario(numa_nodes, policy)
+    found = scenario(numa_nodes)
     if numa_nodes > 8:
         found["kubelet"]["topologyManagerPolicyOptions"] = {"max-allowable-numa-nodes": str(numa_nodes)}
     return Node.from_dict(found)
@@ -77,11 +77,9 @@ def by_pods() -> Iterator[tuple[int, float]]:
     pod, node, held = pod_of([Demand(4, 8, {GPU: 1})]), wide(8), 0
     for count in (0, 10, 100, 300, 900):
         for number in range(held, count):
-            limits = {"resources": {"requests": {"cpu": "10m", "memory": "16Mi"}}}
-            containers = [{"name": "c", "image": "i", **limits}]
-            assert node.admit(
-                {"metadata": {"name": f"p{number}", "uid": f"u{number}"}, "spec": {"containers": containers}}
-            )
+            name, requests = f"p{number}", {"cpu": "10m", "memory": "16Mi"}
+            containers = [{"name": "c", "image": "i", "resources": {"requests": requests}}]
+            assert node.admit({"metadata": {"name": name, "uid": name}, "spec": {"containers": containers}})
         held = count
         yield count, admitting(node, pod)
 
@@ -94,7 +92,8 @@ def by_nodes(kinds: int) -> Iterator[tuple[int, float]]:
         made = []
         for number in range(kinds or count):
             found = scenario(8, policies[number % 3])
-            found["machine"]["numaNodes"][7]["memory"] += (number if not kinds else 0) << 12
+            if not kinds:
+                found["machine"]["numaNodes"][7]["memory"] += number << 12
             made.append(Node.from_dict(found))
             for one in range(number % 4):
                 made[-1].admit(Demand(4 + number % 5, 4, {GPU: one}).manifest(f"old-{one}"))

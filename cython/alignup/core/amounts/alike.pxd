@@ -19,8 +19,8 @@ cdef enum:
     FEWEST_NODES = 64       # below, nothing is remembered
     MOST_SEEN = 4096
     ENOUGH_TRIES = 512      # look-ups after which
-    MOST_STATES = 0x7FFFFFFF
     WORTH_TRIES = 16        # ... one in so many must have found a node, as each costs a tenth of a judgement
+    MOST_STATES = 0x7FFFFFFF    # that get a number
 
 
 cdef struct Seen:
