@@ -9,6 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -52,29 +53,38 @@ THRESHOLDS = (10_000, 10, 1000)
 """How many objects a search for young, for older and for old garbage waits for."""
 
 LONGEST = (
-    "tests/unit/cli/test_agent.py",
-    "tests/unit/control_plane/publishers/test_hostile_surroundings.py",
-    "tests/unit/cluster/test_agreement.py",
-    "tests/conformance/test_kubelet.py",
-    "tests/unit/control_plane/scheduler/test_extender_server.py",
     "tests/campaign/test_many_runs.py",
-    "tests/test_pages.py",
+    "tests/conformance/test_claims.py",
+    "tests/conformance/test_kubelet.py",
+    "tests/conformance/test_versions.py",
     "tests/test_examples.py",
-    "tests/unit/node/test_interruptions.py",
+    "tests/test_pages.py",
+    "tests/unit/cli/test_agent.py",
     "tests/unit/cli/test_program.py",
     "tests/unit/cli/test_run.py",
-    "tests/conformance/test_claims.py",
-    "tests/conformance/test_versions.py",
+    "tests/unit/cluster/test_agreement.py",
+    "tests/unit/control_plane/publishers/test_hostile_surroundings.py",
+    "tests/unit/control_plane/scheduler/test_extender_server.py",
+    "tests/unit/control_plane/test_serving.py",
+    "tests/unit/host/agent/test_agent.py",
+    "tests/unit/host/processes/test_enclosures.py",
+    "tests/unit/node/test_interruptions.py",
 )
 """Files that take longest: begun first, so that no process ends alone with one of them."""
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, Any, Any]:
+def pytest_collection(session: pytest.Session) -> Generator[None, Any, Any]:
     """Make thousands of tests without looking for garbage among them, then and later.
 
     The garbage of tests is young: what they keep, such as thousands of recorded scenarios, is hardly looked through.
+    Each process that shares the work begins elsewhere, so that in a new clone each file is compiled by one of them.
     """
+    config = session.config
+    if hasattr(config, "workerinput") and config.args == config.getini("testpaths"):
+        files = sorted(str(path) for path in Path(__file__).parent.rglob("test_*.py"))
+        begin = len(files) * int(config.workerinput["workerid"][2:]) // config.workerinput["workercount"]
+        config.args = files[begin:] + files[:begin]
     # hypothesis makes its generator of random numbers now: it would not find who refers to it among frozen objects
     settings(max_examples=1, database=None)(given(none())(lambda _: None))()
     gc.disable()
@@ -99,11 +109,20 @@ def pytest_sessionfinish() -> None:
     gc.freeze()
 
 
+def place_of(item: pytest.Item) -> tuple[bool, int, str]:
+    """Return when to begin with the file of a test."""
+    name = item.nodeid.partition("::")[0]
+    return not name.startswith(LONGEST), crc32(name.encode()), name
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Begin with the files that take longest, where several processes share the work."""
+    """Begin with the files that take longest, where several processes share the work, and mix the others.
+
+    Files of one folder are alike: where all processes have tests that wait, as those of servers do, the cores idle.
+    """
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
+        items.sort(key=place_of)
 
 
 @pytest.hookimpl(optionalhook=True)

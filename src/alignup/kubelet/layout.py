@@ -194,14 +194,14 @@ def read_file(path: Path) -> bytes:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise InputError(f"{path} is not a plain file")
-        data = b""
-        while len(data) <= _MOST_BYTES and (
-            chunk := os.read(descriptor, max(_CHUNK, min(status.st_size, _MOST_BYTES) + 1))
-        ):
+        data, size = b"", status.st_size
+        # files of the kernel have no size
+        while size <= _MOST_BYTES and (chunk := os.read(descriptor, max(_CHUNK, size + 1))):
             data += chunk
+            size = max(size, len(data))
     finally:
         os.close(descriptor)
-    if len(data) > _MOST_BYTES:
+    if size > _MOST_BYTES:
         raise InputError(f"{path} is larger than {_MOST_BYTES} bytes")
     return data
 
