@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from copy import deepcopy
 from dataclasses import replace
 from random import Random
 from unittest.mock import patch
@@ -15,6 +14,7 @@ from alignup.cluster import REASONS, STRATEGIES, Cluster
 from alignup.errors import ConfigError
 from alignup.node import Node
 from cluster_cases import GIBI, RESOURCES, node_of, pod_of
+from strategies import seeds
 
 KINDS = 100
 """Node states of one seed; each is asked about every pod of that seed."""
@@ -372,16 +372,16 @@ FEW = 50
 """Of so few nodes none is remembered."""
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_nodes_that_are_alike_are_answered_as_each_by_itself(kinds, strategy):
+@pytest.mark.parametrize("seed", seeds(1, 10))
+def test_nodes_that_are_alike_are_answered_as_each_by_itself(kinds, seed):
     """Copies of nodes, some of which have changed since, beside the same nodes judged a few at a time."""
-    random = Random(strategy)
+    random = Random(seed)
     nodes = [node.copy() for _, node in kinds for _ in range(ALIKE)]
     random.shuffle(nodes)
     whole = Cluster.from_nodes(nodes)
     parts = [Cluster.from_nodes(nodes[start : start + FEW]) for start in range(0, len(nodes), FEW)]
-    for number in range(12):
-        pod = pod_for(random, kinds, f"new-{number}")
+    for number in range(4 * len(STRATEGIES)):
+        pod, strategy = pod_for(random, kinds, f"new-{number}"), STRATEGIES[number % len(STRATEGIES)]
         if number % 4:  # with a policy of its own, nodes that hold pods would be asked themselves
             pod = replace(pod, annotations={})
         at_once, by_parts = whole.evaluate(pod, strategy), [part.evaluate(pod, strategy) for part in parts]
@@ -443,8 +443,9 @@ def test_nodes_that_all_differ_are_judged_one_by_one(kinds):
     scenario = next(scenario for scenario, node in kinds if node.memory is not None)
     made = []
     for number in range(1200):
-        machine = deepcopy(scenario["machine"])
-        machine["numaNodes"][-1]["memory"] += number << 12
+        *others, last = scenario["machine"]["numaNodes"]
+        last = {**last, "memory": last["memory"] + (number << 12)}
+        machine = {**scenario["machine"], "numaNodes": [*others, last]}
         made.append(Node.from_dict({**scenario, "machine": machine}))
     made += [made[0].copy(), made[-1].copy()]
     whole, random = Cluster.from_nodes(made), Random(1)

@@ -89,7 +89,7 @@ AMOUNT = re.compile(r"(?<![\w.'/-])(\d+)(\.\d+)?(Ti|Gi|Mi|Ki)?(?![\w'/])")
 
 
 def test_every_number_in_a_sentence_is_in_the_nodes_state() -> None:
-    for story, wanted, explanation in refusals(seed=5, count=40, suggest=False):
+    for story, wanted, explanation in refusals(seed=5, count=25, suggest=False):
         known = numbers_of(story.now(), explanation, wanted)
         if explanation.never_fits:
             known |= numbers_of(story.node(), explain(story.node(), wanted, suggest=False), wanted)
@@ -133,8 +133,8 @@ def check_causes(case: dict[str, Any]) -> int:
 
 
 def test_without_its_cause_the_verdict_is_another() -> None:
-    cases = [case for case in vectors("admission") if "configError" not in case][:30]
-    assert sum(map(check_causes, cases)) > 25
+    cases = [case for case in vectors("admission") if "configError" not in case][:15]
+    assert sum(map(check_causes, cases)) > 12
 
 
 @pytest.mark.slow
@@ -145,8 +145,8 @@ def test_without_their_causes_all_verdicts_are_others(name: str) -> None:
 
 @pytest.fixture(scope="module")
 def refused() -> list[Any]:
-    """60 random refusals."""
-    return list(refusals(seed=9, count=60, suggest=False))
+    """Random refusals."""
+    return list(refusals(seed=9, count=30, suggest=False))
 
 
 def test_no_cause_lists_places_that_have_nothing(refused) -> None:

@@ -98,10 +98,11 @@ class TestWholeCores:
         assert self.suggested({"full-pcpus-only": "true"}, "0,4,8,12", 14)[0] == {}
 
 
-def test_a_container_is_split_where_nothing_else_helps() -> None:
+@pytest.mark.parametrize("count", [30, pytest.param(600, marks=pytest.mark.slow)])
+def test_a_container_is_split_where_nothing_else_helps(count: int) -> None:
     """It comes after everything else that was found."""
     splits = 0
-    for _, _, explanation in refusals(seed=4, count=60):
+    for _, _, explanation in refusals(4, count):
         texts = [one.text for one in explanation.suggestions]
         first = next((place for place, text in enumerate(texts) if text.startswith("split ")), None)
         splits += first is not None

@@ -156,8 +156,8 @@ def interrupt_everywhere(operation: str, *, first: int = 1, step: int = 1) -> No
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_an_exception_at_any_line_leaves_the_node_before_or_after(operation: str) -> None:
-    """One line of three, others in each run."""
-    interrupt_everywhere(operation, first=random.SystemRandom().randint(1, 3), step=3)
+    """One line of five, others in each run."""
+    interrupt_everywhere(operation, first=random.SystemRandom().randint(1, 5), step=5)
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from alignup import explain
 from alignup.cluster import Cluster
 from alignup.errors import AllocationError, InputError
 from alignup.node import Node
+from strategies import examples
 
 GI = 1 << 30
 GPU = "example.com/gpu"
@@ -84,7 +85,7 @@ def state_of(node: Node) -> list[Any]:
     ]
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+@settings(examples(200), suppress_health_check=[HealthCheck.too_slow])
 @given(kubelets, containers, st.lists(st.tuples(resources(), st.booleans()), max_size=2), resources(), st.booleans())
 def test_a_pod_with_amounts_of_zero_is_decided_and_gives_all_back(kubelet, found, inits, whole, is_newest):
     node = node_of(kubelet, "1.37" if is_newest else "1.36")

@@ -471,7 +471,7 @@ def test_many_clients_hold_nothing_twice(folder, durable):
 
         def work():
             source = client(folder)
-            for _ in range(20):
+            for _ in range(10):
                 try:
                     lease = source.acquire(asked(cpus=3), LONG).lease
                     held = [cpu for known in source.overview().leases for cpu in known.lease.cpus]
