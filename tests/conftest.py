@@ -44,8 +44,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 settings.register_profile("any load", max_examples=QUICK, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("nightly", settings.get_profile("any load"), max_examples=40 * QUICK)
-settings.register_profile("emulated", settings.get_profile("any load"), max_examples=max(QUICK // 5, 3))
+settings.register_profile("nightly", settings.get_profile("any load"), max_examples=60 * QUICK)
+settings.register_profile("emulated", settings.get_profile("any load"), max_examples=QUICK // 3)
 settings.load_profile("any load")
 
 

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 
-QUICK = 30
-"""Examples of a property, where nothing else is said; the profile `nightly` tries forty times as many."""
+QUICK = 20
+"""Examples of a property, where nothing else is said; the profile `nightly` tries sixty times as many."""
 
 
 def examples(count: int) -> settings:
-    """Try a property with half of `count` examples in the plain suite, and with 20 times `count` in the nightly one."""
-    return settings(max_examples=count * settings.default.max_examples // (2 * QUICK), deadline=None)
+    """Try a property with a third of `count` examples in the plain suite, and with 20 times `count` by night."""
+    return settings(max_examples=count * settings.default.max_examples // (3 * QUICK), deadline=None)
 
 
 def seeds(few: int, many: int) -> list[Any]:
