@@ -380,7 +380,7 @@ def test_nodes_that_are_alike_are_answered_as_each_by_itself(kinds, seed):
     random.shuffle(nodes)
     whole = Cluster.from_nodes(nodes)
     parts = [Cluster.from_nodes(nodes[start : start + FEW]) for start in range(0, len(nodes), FEW)]
-    for number in range(4 * len(STRATEGIES)):
+    for number in range(3 * len(STRATEGIES)):
         pod, strategy = pod_for(random, kinds, f"new-{number}"), STRATEGIES[number % len(STRATEGIES)]
         if number % 4:  # with a policy of its own, nodes that hold pods would be asked themselves
             pod = replace(pod, annotations={})
