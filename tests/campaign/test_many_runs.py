@@ -20,7 +20,7 @@ from forked import ForkedRun
 MACHINE = "dgx-h100"
 CPUS = 224
 AT_ONCE = 20
-FEW = 4
+FEW = 5
 """So many as programs that Python has to start first, where it must not take long."""
 
 CLAIMANT = str(Path(__file__).with_name("claimant.py"))
