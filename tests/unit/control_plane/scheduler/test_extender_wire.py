@@ -68,7 +68,7 @@ def test_anything_else_is_refused_in_one_line(data) -> None:
             decode(data)
 
 
-DEEP = b'{"a":' * 1_000_000 + b"1" + b"}" * 1_000_000  # Python 3.14 goes as deep as its stack
+DEEP = b'{"a":' * 200_000 + b"1" + b"}" * 200_000  # Python 3.14 goes as deep as its stack
 POD_TEXT = json.dumps(POD).encode()
 
 
