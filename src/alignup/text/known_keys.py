@@ -6,6 +6,7 @@ Which keys there are is said by the module that reads the document; what to do a
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from functools import lru_cache
 from typing import Final
 
 _ALIKE: Final = 0.75
@@ -13,23 +14,31 @@ _ALIKE: Final = 0.75
 
 def unknown_keys(keys: Iterable[object], known: Collection[str]) -> Iterator[tuple[str, str]]:
     """Yield each key that is not known, with the known one that it resembles most; empty: it resembles none."""
-    strange = [str(key) for key in keys if key not in known]
-    if not strange:
-        return
-    from difflib import get_close_matches  # noqa: PLC0415  # most documents have no such key
-
-    plain = {_plain(name): name for name in known}
-    for text in strange:
-        close = get_close_matches(_plain(text), plain, n=1, cutoff=_ALIKE)
-        yield text, plain[close[0]] if close else ""
+    for key in keys:
+        if key not in known:
+            yield str(key), _nearest(str(key), tuple(known))
 
 
 def misspelt_keys(keys: Iterable[object], known: Collection[str]) -> Iterator[tuple[str, str]]:
     """Yield those of `unknown_keys` that resemble a known one or begin with it; others are the writer's own notes."""
     for key, nearest in unknown_keys(keys, known):
-        meant = nearest or next((name for name in known if _plain(key).startswith(_plain(name))), "")
-        if meant:
+        if meant := nearest or _beginning(key, tuple(known)):
             yield key, meant
+
+
+# All lines of a file have the same keys.
+@lru_cache(maxsize=256)
+def _nearest(text: str, known: tuple[str, ...]) -> str:
+    from difflib import get_close_matches  # noqa: PLC0415  # most documents have no such key
+
+    plain = {_plain(name): name for name in known}
+    close = get_close_matches(_plain(text), plain, n=1, cutoff=_ALIKE)
+    return plain[close[0]] if close else ""
+
+
+@lru_cache(maxsize=256)
+def _beginning(text: str, known: tuple[str, ...]) -> str:
+    return next((name for name in known if _plain(text).startswith(_plain(name))), "")
 
 
 def _plain(name: str) -> str:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from alignup.core.amounts.changes import ManagerLock, release_all
 from alignup.core.shared_dict import SharedDict
 from alignup.errors import PodExistsError, UnknownPodError, warn
 from alignup.kubernetes.manifest import read_pod
 from alignup.topology_manager.admission import Admission, ContainerAllocation
-from alignup.topology_manager.provider import HintProvider
 from alignup.topology_manager.scope import Refusal, Scope, Store, make_scope
 
 if TYPE_CHECKING:
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod
     from alignup.topology_manager.hints import TopologyHint
     from alignup.topology_manager.policy import Policy
+    from alignup.topology_manager.provider import HintProvider
 
 __all__ = ["Observer", "TopologyManager"]
 
@@ -308,8 +308,7 @@ def checked_provider(provider: object) -> HintProvider:
     Raises:
         TypeError: a method is missing.
     """
-    if isinstance(provider, HintProvider):
-        return provider
     methods = ("topology_hints", "pod_topology_hints", "allocate", "release")
-    missing = ", ".join(name for name in methods if not hasattr(provider, name))
-    raise TypeError(f"expected a hint provider, got {provider!r} without {missing}")
+    if missing := ", ".join(name for name in methods if not hasattr(provider, name)):
+        raise TypeError(f"expected a hint provider, got {provider!r} without {missing}")
+    return cast("HintProvider", provider)
