@@ -333,7 +333,7 @@ def test_nodes_neither_lose_nor_give_twice() -> None:
     run_state_machine_as_test(
         NodeMachine,
         settings=settings(
-            max_examples=20, stateful_step_count=10, deadline=None, suppress_health_check=QUIET, derandomize=True
+            max_examples=12, stateful_step_count=10, deadline=None, suppress_health_check=QUIET, derandomize=True
         ),
     )
 

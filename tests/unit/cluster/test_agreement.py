@@ -211,7 +211,7 @@ def alike_containers(random, resource):
     )
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
+@pytest.mark.parametrize("seed", seeds(1, 3))
 def test_containers_that_are_alike(seed):
     """What is decided for one is decided for the next, while it holds; the node decides each one anew."""
     random = Random(seed)
@@ -355,10 +355,10 @@ def crowded(random):
     return node, read_pod({"metadata": {"name": "p", "uid": "p"}, "spec": spec})
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 40))])
+@pytest.mark.parametrize("seed", seeds(1, 80))
 def test_what_was_counted_is_settled_once_a_container_needs_more(seed):
     """Which CPUs and devices the first containers took tells where those lie that are left for later ones."""
-    random, admitted, cases = Random(seed), 0, 1000
+    random, admitted, cases = Random(seed), 0, 500
     for _ in range(cases):
         node, pod = crowded(random)
         admitted += assert_agreement(Cluster.from_nodes([node]), pod)
@@ -398,7 +398,7 @@ def test_nodes_that_are_alike_are_answered_as_each_by_itself(kinds, seed):
                 node.remove(held)
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 20))])
+@pytest.mark.parametrize("seed", seeds(1, 20))
 def test_a_state_is_one_for_every_pod_until_its_node_changes(seed):
     """Nodes that are alike to one pod, and not to the next one, which asks for other devices."""
     random = Random(seed)

@@ -31,7 +31,7 @@ def test_admitted_pods_fit_the_schema() -> None:
 
 
 def test_refused_pods_fit_the_schema() -> None:
-    for _, _, explanation in refusals(seed=9, count=25):
+    for _, _, explanation in refusals(seed=9, count=15):
         VALIDATOR.validate(json.loads(json.dumps(explanation.to_dict(product=True))))
 
 

@@ -37,7 +37,7 @@ def check(seed: int, count: int) -> None:
 
 
 def test_another_replay_confirms_every_suggestion() -> None:
-    check(seed=1, count=30)
+    check(seed=1, count=20)
 
 
 @pytest.mark.slow

@@ -9,9 +9,10 @@ import pytest
 
 from alignup.errors import AlignupError
 from kubelet_mutations import a_kubelet_node, read_node
+from strategies import seeds
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", seeds(2, 16))
 def test_damaged_files_are_read_or_refused_in_one_line(part):
     refusals = []
     with warnings.catch_warnings():

@@ -87,11 +87,11 @@ def pod(uid: str, *containers: dict[str, str]) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("seed", seeds(1, 4))
+@pytest.mark.parametrize("seed", seeds(1, 8))
 def test_trying_changes_nothing_and_foretells_what_admit_gives(seed: int) -> None:
     """Verdict, reason, message, CPUs, memory and devices are those of the admission that follows."""
     admitted = refused = 0
-    for random, scenario, node in cases(seed, 60):
+    for random, scenario, node in cases(seed, 30):
         for number in range(5):
             wish = pod_for(random, scenario, f"new-{number}")
             before = state_of(node)
@@ -101,8 +101,8 @@ def test_trying_changes_nothing_and_foretells_what_admit_gives(seed: int) -> Non
             assert attempt(node, wish) == tried
             admitted += tried[0] is True
             refused += tried[0] is False
-    assert admitted > 60
-    assert refused > 60
+    assert admitted > 30
+    assert refused > 30
 
 
 def test_a_pod_that_is_there_cannot_be_tried() -> None:
@@ -157,10 +157,10 @@ def test_observers_are_not_told_of_trials() -> None:
     assert observer.verdicts == [True]
 
 
-@pytest.mark.parametrize("seed", seeds(1, 3))
+@pytest.mark.parametrize("seed", seeds(1, 6))
 def test_a_copy_goes_its_own_way(seed: int) -> None:
     """What is admitted and removed on either is unseen by the other, and both answer alike from the same state."""
-    for random, scenario, node in cases(100 + seed, 60):
+    for random, scenario, node in cases(100 + seed, 30):
         before = state_of(node)
         other = node.copy()
         assert state_of(other) == before
@@ -268,11 +268,11 @@ def test_trying_leaves_no_binding_in_either_case() -> None:
         assert state_of(node) == before
 
 
-@pytest.mark.parametrize("seed", seeds(1, 2))
+@pytest.mark.parametrize("seed", seeds(1, 4))
 def test_refusals_change_nothing_without_kept_bindings(seed: int) -> None:
     """On every kind of node, in every state."""
     refusals = 0
-    for random, scenario, _ in cases(200 + seed, 60):
+    for random, scenario, _ in cases(200 + seed, 30):
         node = Node.from_dict({**scenario, "keepRefusedBindings": False})
         for number in range(8):
             wish = pod_for(random, scenario, f"new-{number}")
@@ -281,4 +281,4 @@ def test_refusals_change_nothing_without_kept_bindings(seed: int) -> None:
                 if not node.admit(wish).admitted:
                     refusals += 1
                     assert state_of(node) == before
-    assert refusals > 60
+    assert refusals > 30

@@ -148,7 +148,7 @@ def test_each_node_says_why_it_refuses_a_pod_as_it_is_now(answers) -> None:
     random = Random(7)
     there: list[str] = []
     words = set()
-    for step in range(300):
+    for step in range(200):
         node = random.choice(ALL[:2])
         if there and random.random() < 0.5:
             answers.state.pod_gone(there.pop(random.randrange(len(there))), 0)

@@ -21,8 +21,8 @@ from alignup.host.leases.users import Limits
 from alignup.host.processes.identity import ProcessIdentity
 
 ENTRIES = 40
-SLICES = [1, *(pytest.param(number, marks=pytest.mark.slow) for number in range(21) if number != 1)]
-"""Every 21st bit, so that each slice has each bit of a byte; all together have all bits."""
+SLICES = [1, *(pytest.param(number, marks=pytest.mark.slow) for number in range(41) if number != 1)]
+"""Every 41st bit, so that each slice has each bit of a byte; all together have all bits."""
 ME = ProcessIdentity(1, 1, "b", 1)
 STATE = leasing.site().identity
 STATE_FILE = Path("/leases.json")
