@@ -81,7 +81,7 @@ def interrupt_at_random(seed: int) -> None:
     was = signal.signal(signal.SIGALRM, handle)
     interruptions = 0
     try:
-        for number in range(5000):
+        for number in range(3000):
             there = [one.uid for one in node.pods]
             try:
                 # once, or again and again while what the first one interrupted is being undone

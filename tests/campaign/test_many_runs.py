@@ -140,14 +140,14 @@ def is_child(pid, parent):
         return False
 
 
-def campaign(folder, rounds, seed, programs=AT_ONCE):
+def campaign(folder, rounds, seed, forks=AT_ONCE, programs=AT_ONCE):
     """Run some rounds and show that nothing went wrong and something happened."""
     made = Campaign(folder, seed)
     for number in range(rounds):
         if number % 10 == 1:
             made.round(started_run, 0.6, programs)
         else:
-            made.round(ForkedRun, 0.12)
+            made.round(ForkedRun, 0.12, forks)
     made.finish()
     granted = len((folder / "granted").read_text().splitlines())
     usual = (": refused: ", "was damaged", "was removed or replaced", "waiting for the lock")
@@ -161,7 +161,7 @@ def campaign(folder, rounds, seed, programs=AT_ONCE):
 
 def test_a_few_rounds(tmp_path):
     """Two rounds, one of each kind."""
-    campaign(tmp_path, 2, seed=1, programs=FEW)
+    campaign(tmp_path, 2, seed=1, forks=2 * FEW, programs=FEW)
 
 
 @pytest.mark.slow
