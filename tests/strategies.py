@@ -25,6 +25,11 @@ def seeds(few: int, many: int) -> list[Any]:
     return [*range(few), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(few, many))]
 
 
+def counts(few: int, many: int) -> list[Any]:
+    """Return how many random cases a test tries: `few`, and `many` in the nightly suite only."""
+    return [few, pytest.param(many, marks=pytest.mark.slow)]
+
+
 POLICIES = ["none", "best-effort", "restricted", "single-numa-node"]
 
 

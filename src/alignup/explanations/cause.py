@@ -233,9 +233,7 @@ def prognosis(node: Node, pod: Pod, container: str | None, causes: tuple[Cause, 
     """
     always: tuple[Cause, ...] = ()
     if not (node.counts_use_as_reserved or has_users_providers(node)):
-        alone = emptied(node)
-        trial = tried(alone, pod)
-        always, where = causes_of(alone, trial), getattr(trial.admission.refusal, "container", None)
+        always, where = _causes_and_container(emptied(node), pod)
     blamed = always[0].resources if always and always[0].kind in _OF_AMOUNTS | _OF_POLICY else ()
     # a plugin that reports no device may come back
     if not blamed or any(name in node.pools and not node.pools[name].reported for name in blamed):
@@ -248,9 +246,16 @@ def prognosis(node: Node, pod: Pod, container: str | None, causes: tuple[Cause, 
         short = [name for one in always if one.kind in _OF_AMOUNTS for name in one.resources]
         fewer = without_requests(pod, container, short)
         told = {(one.kind, name) for one in always for name in one.resources}
-        found = causes if fewer == pod else causes_of(node, tried(node, fewer))
+        found, where = (causes, container) if fewer == pod else _causes_and_container(node, fewer)
+        found = _of_container(found, pod, where) if found and where != container else found
         passing = tuple(one for one in found if not told.issuperset((one.kind, name) for name in one.resources))
     return (*lasting, *(replace(one, sentence=f"right now, {one.sentence}") for one in passing))
+
+
+def _causes_and_container(node: Node, pod: Pod) -> tuple[tuple[Cause, ...], str | None]:
+    """Return why a node refuses a pod, and at which container; no cause: it does not."""
+    trial = tried(node, pod)
+    return causes_of(node, trial), getattr(trial.admission.refusal, "container", None)
 
 
 def _of_container(causes: tuple[Cause, ...], pod: Pod, container: str | None, never: str = "") -> tuple[Cause, ...]:

@@ -13,10 +13,9 @@ _ALIKE: Final = 0.75
 
 
 def unknown_keys(keys: Iterable[object], known: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield each key that is not known, with the known one that it resembles most; empty: it resembles none."""
-    for key in keys:
-        if key not in known:
-            yield str(key), _nearest(str(key), tuple(known))
+    """Return each key that is not known, with the known one that it resembles most; empty: it resembles none."""
+    names = tuple(known)
+    return ((str(key), _nearest(str(key), names)) for key in keys if key not in known)
 
 
 def misspelt_keys(keys: Iterable[object], known: Collection[str]) -> Iterator[tuple[str, str]]:

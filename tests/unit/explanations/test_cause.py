@@ -15,6 +15,7 @@ from alignup.node.holdings import holdings_of
 from explaining import EXAMPLE_GPU, GPU, KUBELET, article, gpu_pod, in_conflict, node_of, refusals, wish
 from fakes import Licences
 from machines import machine_of
+from strategies import counts
 from vectors import vectors
 
 if TYPE_CHECKING:
@@ -89,12 +90,15 @@ AMOUNT = re.compile(r"(?<![\w.'/-])(\d+)(\.\d+)?(Ti|Gi|Mi|Ki)?(?![\w'/])")
 
 
 def test_every_number_in_a_sentence_is_in_the_nodes_state() -> None:
-    for story, wanted, explanation in refusals(seed=5, count=25, suggest=False):
+    for story, wanted, explanation in refusals(seed=5, count=40, suggest=False):
         known = numbers_of(story.now(), explanation, wanted)
         if explanation.never_fits:
             known |= numbers_of(story.node(), explain(story.node(), wanted, suggest=False), wanted)
         suffixes = {"Ti": 40, "Gi": 30, "Mi": 20, "Ki": 10}
-        for whole, rest, suffix in AMOUNT.findall(explanation.cause):
+        # of another container it says what those before it would leave
+        others = re.compile(rf"(right now, )?container '(?!{explanation.container}')")
+        words = "; ".join(one for one in explanation.causes if not others.match(one))
+        for whole, rest, suffix in AMOUNT.findall(words):
             if not suffix:
                 assert int(whole) in known, (whole, explanation.cause)
                 continue
@@ -143,10 +147,10 @@ def test_without_their_causes_all_verdicts_are_others(name: str) -> None:
     assert sum(check_causes(case) for case in vectors(name) if "configError" not in case) > 50
 
 
-@pytest.fixture(scope="module")
-def refused() -> list[Any]:
+@pytest.fixture(scope="module", params=counts(30, 500))
+def refused(request) -> list[Any]:
     """Random refusals."""
-    return list(refusals(seed=9, count=30, suggest=False))
+    return list(refusals(9, request.param, suggest=False))
 
 
 def test_no_cause_lists_places_that_have_nothing(refused) -> None:
@@ -214,6 +218,18 @@ class TestNeverFits:
             f"right now, container 'main': not enough {EXAMPLE_GPU} is free: 1 asked, 0 free",
         )
 
+    def test_what_a_later_container_lacks_is_told_with_its_name(self) -> None:
+        """The first one would be refused however much is free; without that, another one is."""
+        node = node_of(topologyManagerPolicy="none", memoryManagerPolicy=None, reservedMemory=None)
+        assert node.admit(gpu_pod("a", cpu="5"))
+        pod = gpu_pod("x", gpus=9, cpu="2")
+        pod["spec"]["containers"].append({"name": "second", "resources": {"limits": {"cpu": "12", "memory": "1Gi"}}})
+
+        assert explain(node, pod).causes == (
+            f"container 'main' never fits this node: 9 {EXAMPLE_GPU} asked, the machine has 4",
+            "right now, container 'second': not enough cpu is free: 12 asked, 9 free",
+        )
+
     def test_what_is_reserved_and_what_cannot_be_aligned_is_told(self) -> None:
         apart = [{"id": "g0", "numa": [0]}, {"id": "g1", "numa": None}]
         node = Node.from_dict(
@@ -256,7 +272,7 @@ def test_what_an_explanation_calls_hopeless_is_refused_by_the_empty_node(refused
         told += explanation.never_fits
         if explanation.never_fits:
             assert not story.node().admit(wanted)
-        elif explanation.cause_kind not in {"whole cores", "pod policy"}:
+        elif explanation.cause_kind != "pod policy" and "whole cores" not in explanation.cause:
             assert story.node().admit(wanted), explanation.cause
     assert told > 10
 

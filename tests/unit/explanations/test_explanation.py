@@ -13,6 +13,7 @@ from alignup.node import Node
 from explaining import GPU, article, refusals, wish
 from fakes import Licences
 from machines import machine_of
+from strategies import counts
 
 SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "explanation.schema.json").read_text(encoding="utf-8"))
 VALIDATOR = Draft202012Validator(SCHEMA)
@@ -30,8 +31,9 @@ def test_admitted_pods_fit_the_schema() -> None:
     assert told["steps"][0].keys() == SCHEMA["$defs"]["step"]["properties"].keys()
 
 
-def test_refused_pods_fit_the_schema() -> None:
-    for _, _, explanation in refusals(seed=9, count=15):
+@pytest.mark.parametrize("count", counts(15, 300))
+def test_refused_pods_fit_the_schema(count: int) -> None:
+    for _, _, explanation in refusals(9, count):
         VALIDATOR.validate(json.loads(json.dumps(explanation.to_dict(product=True))))
 
 

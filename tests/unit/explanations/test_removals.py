@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from alignup.explanations.removals import NO_NUMA_NODE, possible_pairs
 from explaining import by_kind, gpu_pod, node_of, refusals
+from strategies import counts
 
 if TYPE_CHECKING:
     from alignup.node import Node
@@ -75,7 +76,7 @@ def test_the_largest_holders_go_first() -> None:
     assert (one.minimal, [cpus[uid] for uid in one.attempt["remove"]]) == (False, [2, 2, 2, 2])
 
 
-@pytest.mark.parametrize("count", [30, pytest.param(600, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", counts(30, 600))
 def test_no_smaller_set_would_do_and_none_with_fewer_cpus(count: int) -> None:
     """Against all sets of up to two pods, on random nodes."""
     compared = 0

@@ -11,6 +11,7 @@ from alignup.node import Node
 from explaining import KUBELET, by_kind, gpu_pod, node_of, refusals
 from fakes import Licences
 from machines import machine_of
+from strategies import counts
 
 
 def test_with_a_users_provider_no_other_configuration_is_suggested() -> None:
@@ -98,7 +99,7 @@ class TestWholeCores:
         assert self.suggested({"full-pcpus-only": "true"}, "0,4,8,12", 14)[0] == {}
 
 
-@pytest.mark.parametrize("count", [30, pytest.param(600, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", counts(30, 600))
 def test_a_container_is_split_where_nothing_else_helps(count: int) -> None:
     """It comes after everything else that was found."""
     splits = 0

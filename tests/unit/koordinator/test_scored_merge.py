@@ -24,7 +24,7 @@ def never(_mask):
     return False
 
 
-@examples(200)
+@examples(300)
 @given(lists=LISTS, all_nodes=st.integers(0, 15), violating=st.sets(st.integers(0, 15)))
 @example(lists=[], all_nodes=3, violating={3})
 @example(lists=[[]], all_nodes=3, violating=set())

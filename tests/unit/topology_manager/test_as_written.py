@@ -55,7 +55,7 @@ CASES = st.integers(1, 8).flatmap(
 )
 
 
-@examples(200)
+@examples(400)
 @given(CASES, st.sampled_from(NAMES))
 def test_the_merge_is_that_of_the_text(case: tuple[int, list[Pairs]], name: str) -> None:
     nodes, lists = case

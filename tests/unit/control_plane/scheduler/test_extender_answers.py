@@ -22,6 +22,7 @@ from alignup.kubelet.node_resource_topology.report import Description, decode_re
 from alignup.node import Node
 from alignup.records import replace as replaced
 from claims_cases import DRIVER, claim_named, class_of, slice_of
+from strategies import counts
 from watched import description, pod_object, report, watched
 
 
@@ -143,12 +144,13 @@ def test_a_refusal_that_no_eviction_can_end_is_unresolvable(answers) -> None:
     assert found.unresolvable == dict.fromkeys(ALL, "NUMA: no NUMA node has enough cpu")
 
 
-def test_each_node_says_why_it_refuses_a_pod_as_it_is_now(answers) -> None:
+@pytest.mark.parametrize("steps", counts(200, 4000))
+def test_each_node_says_why_it_refuses_a_pod_as_it_is_now(answers, steps: int) -> None:
     """Whatever came, went or was reported since it was asked for an equal pod."""
     random = Random(7)
     there: list[str] = []
     words = set()
-    for step in range(200):
+    for step in range(steps):
         node = random.choice(ALL[:2])
         if there and random.random() < 0.5:
             answers.state.pod_gone(there.pop(random.randrange(len(there))), 0)

@@ -330,7 +330,7 @@ class AsWithoutAnAgent(RuleBasedStateMachine):
 
 
 TestAsWithoutAnAgent = AsWithoutAnAgent.TestCase
-TestAsWithoutAnAgent.settings = settings(examples(40), stateful_step_count=20)
+TestAsWithoutAnAgent.settings = settings(examples(60), stateful_step_count=20)
 
 
 class WithPluginsAndAQueue(RuleBasedStateMachine):
@@ -403,7 +403,7 @@ class WithPluginsAndAQueue(RuleBasedStateMachine):
 
 
 TestWithPluginsAndAQueue = WithPluginsAndAQueue.TestCase
-TestWithPluginsAndAQueue.settings = settings(examples(60), stateful_step_count=40)
+TestWithPluginsAndAQueue.settings = settings(examples(100), stateful_step_count=40)
 
 
 def waiting_for(books, lease_id, *, above=(), uid=ANN, **wishes):
