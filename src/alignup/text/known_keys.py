@@ -14,8 +14,7 @@ _ALIKE: Final = 0.75
 
 def unknown_keys(keys: Iterable[object], known: Collection[str]) -> Iterator[tuple[str, str]]:
     """Return each key that is not known, with the known one that it resembles most; empty: it resembles none."""
-    names = tuple(known)
-    return ((str(key), _nearest(str(key), names)) for key in keys if key not in known)
+    return ((str(key), _nearest(str(key), tuple(known))) for key in keys if key not in known)
 
 
 def misspelt_keys(keys: Iterable[object], known: Collection[str]) -> Iterator[tuple[str, str]]:
@@ -25,8 +24,8 @@ def misspelt_keys(keys: Iterable[object], known: Collection[str]) -> Iterator[tu
             yield key, meant
 
 
-# All lines of a file have the same keys.
-@lru_cache(maxsize=256)
+# All lines of a file have the same keys; few are kept, since keys can be long.
+@lru_cache(maxsize=32)
 def _nearest(text: str, known: tuple[str, ...]) -> str:
     from difflib import get_close_matches  # noqa: PLC0415  # most documents have no such key
 
@@ -35,7 +34,7 @@ def _nearest(text: str, known: tuple[str, ...]) -> str:
     return plain[close[0]] if close else ""
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)
 def _beginning(text: str, known: tuple[str, ...]) -> str:
     return next((name for name in known if _plain(text).startswith(_plain(name))), "")
 

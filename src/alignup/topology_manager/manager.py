@@ -309,6 +309,6 @@ def checked_provider(provider: object) -> HintProvider:
         TypeError: a method is missing.
     """
     methods = ("topology_hints", "pod_topology_hints", "allocate", "release")
-    if missing := ", ".join(name for name in methods if not hasattr(provider, name)):
+    if missing := ", ".join(name for name in methods if getattr(provider, name, None) is None):
         raise TypeError(f"expected a hint provider, got {provider!r} without {missing}")
     return cast("HintProvider", provider)

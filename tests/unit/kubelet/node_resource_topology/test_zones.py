@@ -155,12 +155,12 @@ def test_what_is_read_from_text_is_what_plain_objects_say(seed):
 
 
 @pytest.mark.filterwarnings("ignore::alignup.errors.AlignupWarning")
-@pytest.mark.parametrize("seed", seeds(1, 6))
+@pytest.mark.parametrize("seed", seeds(1, 3))
 def test_text_that_is_damaged_is_never_read_as_something_else(seed):
     """What is read of it straight, plain objects say too: letters are replaced, left out, put in or doubled."""
     random = Random(seed)
     read = 0
-    for _ in range(1500):
+    for _ in range(3000):
         text = bytearray(document(random))
         for _ in range(random.choice([1, 1, 2])):
             place = random.randrange(len(text))
@@ -178,7 +178,7 @@ def test_text_that_is_damaged_is_never_read_as_something_else(seed):
             assert (found[0], found[1], found[4:]) == (
                 plain.name, amounts.numa_nodes, (amounts.resources, amounts.distances)
             )  # fmt: skip
-    assert read > 100
+    assert read > 300
 
 
 def test_text_that_ends_early_is_not_read():
