@@ -268,6 +268,14 @@ def test_what_is_no_policy_scope_or_provider_is_refused() -> None:
         TopologyManager(policy).add_provider(3)
 
 
+def test_a_method_that_is_none_is_missing() -> None:
+    class Half(Licences):
+        allocate = None
+
+    with pytest.raises(TypeError, match=r"without allocate$"):
+        manager_of(Half([1, 1]))
+
+
 @pytest.mark.parametrize(("in_pod_order", "names"), [(True, ["a", "b"]), (False, ["b", "a"])])
 def test_a_copy_releases_containers_in_the_order_of_the_first(in_pod_order: bool, names: list[str]) -> None:
     manager, provider = manager_of(Licences([2, 2]), in_pod_order=in_pod_order), Licences([2, 2])
